@@ -1,7 +1,7 @@
 //! What one instance of a ring sends to another, and the map that it reads from the database.
 
 use afterglow_ring::{Credit, Envelope, Frame, Hello, Link, Map, MemberId, Message, Profile};
-use afterglow_ring::{Incarnation, RowKey, Scope};
+use afterglow_ring::{Detail, Incarnation, RowKey, Scope, Setting};
 
 use crate::target::Target;
 
@@ -28,8 +28,8 @@ fn map(data: &[u8]) {
     }
 }
 
-/// Frames one after the other, each behind its length of two bytes: nothing that the other side
-/// sends makes a link panic, or take more than its window.
+/// Frames one after the other, each behind its length of two bytes. Whatever the other side sends,
+/// a link does not panic, and takes no more than its window.
 fn link(data: &[u8]) {
     let ours = hello((1, 3));
     let (mut link, _) = Link::open(ours);
@@ -75,12 +75,13 @@ fn messages() -> Vec<Vec<u8>> {
     let (number, attempt) = (300, 2);
     let key = RowKey { token: -9, bytes: b"key".to_vec() };
     let scopes = vec![Scope::Token(5), Scope::All];
+    let detail: Detail = b"rows".as_slice().into();
     [
         Message::Ping { hash: 1, sent: 2 },
         Message::MapWanted,
         Message::MapIs(std::sync::Arc::new(sample())),
-        Message::Begin { number, attempt, scopes: scopes.clone() },
-        Message::Drop { number, attempt, scopes, weak: true },
+        Message::Begin { number, attempt, scopes: scopes.clone(), detail: detail.clone() },
+        Message::Drop { number, attempt, scopes, detail, weak: true },
         Message::Grant { to: Incarnation(1), number, attempt, duration: 1 << 20 },
         Message::Get { wanted: vec![(1, key.clone()), (2, key.clone())] },
         Message::Pull { number, key },
@@ -93,7 +94,15 @@ fn messages() -> Vec<Vec<u8>> {
 
 fn sample() -> Map {
     let mut map = Map::empty(8);
-    let profile = Profile { address: "a:1".into(), zone: "z".into(), weight: 1, protocol: (1, 2) };
+    let profile = Profile {
+        address: "a:1".into(),
+        cql_address: "127.0.0.1:1".into(),
+        host_id: 7,
+        protocol: (1, 2),
+        weight: 1,
+        zone: "z".into(),
+        settings: vec![Setting { name: "hold".into(), value: "1h".into() }],
+    };
     map.put(MemberId(1), Incarnation(2), profile);
     (0..8).for_each(|shard| map.give(shard, Some(MemberId(1))));
     map

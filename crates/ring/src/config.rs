@@ -17,7 +17,7 @@ pub struct Config {
     pub rho: u64,
     /// Between two pings to a member.
     pub ping: Time,
-    /// A member that has answered nothing for so long is accused.
+    /// A member that has not answered for so long is accused.
     pub silence: Time,
     /// What each rank adds to a delay, so that members do not all act at once.
     pub rank_step: Time,
@@ -25,22 +25,25 @@ pub struct Config {
     pub hold: Time,
     /// How long a joiner pings the members before it joins.
     pub probe: Time,
-    /// After so long without an answer of any member a joiner takes all of them for gone.
+    /// A joiner that hears no member for so long takes all of them for gone.
     pub deserted: Time,
-    /// When a transaction or a read of the map without an answer is given up.
+    /// The timeout of a transaction, and of a read of the map.
     pub transaction: Time,
     /// When a BEGIN or a DROP is sent again.
     pub retry: Time,
-    /// When a GET without an answer is given up, and the database asked.
+    /// The timeout of a GET. The database is asked then.
     pub get: Time,
-    /// When a write whose permits or drops cannot be had fails.
+    /// The timeout of a write that gets no permits, or whose rows are not dropped.
     pub write: Time,
     /// How long the members must have been the same before shards move.
     pub stable: Time,
-    /// For so long after a shard has come the rows that it misses are pulled from its old owner.
+    /// For so long after a move missing rows are pulled from the shard's old owner.
     pub pull: Time,
-    /// A fill is joined so long after it began.
+    /// A fill can be joined for so long.
     pub join_fill: Time,
+    /// Whether what a quorum read may miss is filled all the same, for a short time: the rows then
+    /// say so. Otherwise it is not filled for the time of a hold.
+    pub weak_fills: bool,
     /// How many shards a ring has, a power of two. All members have the same.
     pub shards: usize,
 }
@@ -64,6 +67,7 @@ impl Default for Config {
             stable: 60_000 * MS,
             pull: 600_000 * MS,
             join_fill: 1_000 * MS,
+            weak_fills: false,
             shards: crate::map::SHARDS,
         }
     }
@@ -73,10 +77,11 @@ impl Config {
     /// A wait on this clock that outlasts `time` on any other: `time`(1 + 2ρ).
     #[must_use]
     pub fn stretched(&self, time: Time) -> Time {
-        time + (time * 2 * self.rho).div_ceil(1_000_000) + 1
+        let more = time.saturating_mul(2 * self.rho).div_ceil(1_000_000) + 1;
+        time.saturating_add(more)
     }
 
-    /// How long the gates of a permit stay closed that nobody ends: its write may be sent as late
+    /// How long the gates of a permit that nobody ends stay closed. Its write may be sent as late
     /// as the permit ends, and be applied a hold later.
     #[must_use]
     pub fn intent(&self) -> Time {

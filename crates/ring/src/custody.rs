@@ -1,31 +1,36 @@
-//! What an owner has in custody: which rows count, which may be filled, and what writes are on
-//! their way.
+//! Custody: what an owner knows of its shards. It decides which cached rows may be served, which
+//! rows may be filled, and which writes may be granted.
 //!
 //! * A row counts under the epoch it was cached in, or over a chain of clean epochs.
-//! * A gate is closed, the rows are dropped and the dirty bits set before a write is granted.
-//! * A shard that came without its old owner's holds is not filled for the time of a hold, because
-//!   the writes of the old owner are not known.
-//! * A row that is pulled from the old owner is installed where no later epoch has a dirty bit of
-//!   it.
-//! * All of this outlives the process: at the next start it is the same, with every write that was
-//!   on its way of unknown outcome. A state that was lost is another matter: see [`Durable`].
+//! * Before a write is granted its gates are closed, its rows dropped, and its dirty bits set.
+//! * A shard that came without its old owner's holds is not filled for the time of a hold. The old
+//!   owner's writes are not known.
+//! * A row that is pulled from the old owner is installed if no later epoch has its dirty bit set.
+//! * All of this survives the process. At the next start every write in flight has an unknown
+//!   outcome. [`Durable`] is what is kept; a restart without it drops all rows.
+//! * Or the gates are kept beside the rows, and [`Kept`] is what survives. A successor then knows
+//!   neither the gates nor their holds: see `unseen.rs`.
 
 use std::collections::BTreeMap;
+use std::mem::take;
 
 use crate::config::{Config, Time};
 use crate::dirty::DirtyBits;
 use crate::gates::Gates;
-use crate::identity::MemberId;
-use crate::io::Rows;
-use crate::map::Map;
+use crate::identity::{MemberId, RingId};
+use crate::io::{Rows, WriteBody};
+use crate::map::{Map, Standing, shard_of};
 use crate::message::{Outcome, RowKey, Scope, ShardState};
 use crate::permit::{PermitKey, Permits};
+use crate::unseen::Unseen;
 
 /// What an instance keeps across a crash of its process: intents, holds, dirty bits and which
 /// epochs it holds.
 #[derive(Debug, Default, Clone)]
 pub struct Durable {
     custody: Custody,
+    /// The gates are kept elsewhere, beside the rows: see [`Durable::keep`].
+    beside_rows: bool,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -39,12 +44,17 @@ pub struct Custody {
     pulls: BTreeMap<u16, Time>,
     /// Own shards that are not to be filled yet.
     weak: BTreeMap<u16, Time>,
-    /// What has come from old owners before the moves of their shards, and at which version. It
-    /// counts only where the very next version has the move: in any other the old owner may have
-    /// gone on, granted writes and set more bits.
+    /// Snapshots of old owners before the moves of their shards, and at which version. A snapshot
+    /// counts only if the very next version has the move. Otherwise the old owner may have gone on,
+    /// granted writes and set more bits.
     received: BTreeMap<u16, (u64, ShardState)>,
     /// Shards that are being handed over, and the version at which that was said.
     leaving: BTreeMap<u16, u64>,
+    unseen: Unseen,
+    /// See [`Config::weak_fills`].
+    weak_fills: bool,
+    /// The ring that all of this is of, once a map was adopted.
+    ring: Option<RingId>,
     /// Whether a map was ever adopted with this state.
     begun: bool,
 }
@@ -65,12 +75,79 @@ pub struct Ticket {
     stamp: u64,
 }
 
+/// Shards that are held, each with its epoch and until when its rows are weak.
+pub type KeptShards = Vec<(u16, u64, Time)>;
+
+/// What an instance keeps across a crash of its process whose intents and holds are kept elsewhere,
+/// beside its rows.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The ring that they are of. Epochs of another ring say nothing of the rows.
+    pub ring: RingId,
+    /// Its shards.
+    pub shards: KeptShards,
+}
+
+/// How a row may be filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FillTerms {
+    /// The epoch of its shard.
+    pub epoch: u64,
+    /// Writes may be on their way that this member does not know of: the row may live for a short
+    /// time only.
+    pub weak: bool,
+}
+
+/// Rows of a shard that were cached under earlier epochs may count, here or at its old owner. They
+/// are to be asked for one by one: [`Member::counts_still`](crate::Member::counts_still).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Carried {
+    /// The shard.
+    pub shard: usize,
+    /// Its present epoch.
+    pub epoch: u64,
+    /// Whom to ask, for a time after a move.
+    pub old_owner: Option<MemberId>,
+}
+
 impl Durable {
+    /// The state of a process whose intents and holds are kept elsewhere, beside its rows. Its
+    /// dirty bits are not kept: rows of older epochs do not count.
+    #[must_use]
+    pub fn keep(kept: Kept) -> Self {
+        // A process that saw no ring has no state of it.
+        let ring = Some(kept.ring).filter(|ring| *ring != RingId::default());
+        let mut custody = Custody { begun: ring.is_some(), ring, ..Custody::default() };
+        for (shard, epoch, weak) in kept.shards {
+            custody.held.insert(shard, epoch);
+            if weak > 0 {
+                custody.weak.insert(shard, weak);
+            }
+        }
+        Self { custody, beside_rows: true }
+    }
+
     /// The state of a process that has ended, as its successor finds it.
     #[must_use]
     pub(crate) fn of(custody: Custody) -> Self {
-        Self { custody }
+        Self { custody, beside_rows: false }
     }
+}
+
+/// Until when what a write has touched is held, which has ended so.
+fn hold_of(outcome: Outcome, now: Time, config: &Config) -> Option<Time> {
+    match outcome {
+        Outcome::Settled | Outcome::Refused => None,
+        Outcome::Weak if config.weak_fills => None,
+        Outcome::Weak | Outcome::Unknown => Some(now + config.stretched(config.hold)),
+    }
+}
+
+/// Whether the change of a shard's owner was a takeover. All permits of the old owner have ended
+/// then.
+fn is_takeover(old: &Map, map: &Map, shard: u16) -> bool {
+    let owner = old.shards[usize::from(shard)].owner.and_then(|owner| old.entry(owner));
+    old.version + 1 == map.version && owner.is_some_and(|entry| entry.standing == Standing::Accused)
 }
 
 impl Custody {
@@ -89,11 +166,36 @@ impl Custody {
             custody.gates.hold(scope, until);
             custody.gates.open(scope);
         }
+        if durable.beside_rows {
+            custody.resume(now, config);
+        }
         custody
     }
 
-    /// A newer map: shards that have come and gone.
-    pub fn adopted(&mut self, map: &Map, me: MemberId, now: Time, config: &Config) {
+    /// The gates are kept beside the rows, and not known here. The next owner of a shard must not
+    /// rely on them; nor may the shard be filled while a hold that is lost stands for a permit.
+    fn resume(&mut self, now: Time, config: &Config) {
+        for shard in self.held.keys() {
+            self.unseen.note(*shard, now + config.intent());
+        }
+        for shard in self.weak.keys() {
+            self.unseen.close(*shard, now + config.stretched(config.lease));
+        }
+    }
+
+    /// A newer map in place of `old`: shards that have come and gone. `stays`: this process was in
+    /// the old map as it is in the new one. Only then no earlier process of this member can have
+    /// granted writes under epochs that are new to us: their dirty bits begin clean.
+    pub fn adopted(
+        &mut self,
+        (map, old, stays): (&Map, Option<&Map>, bool),
+        me: MemberId,
+        now: Time,
+        config: &Config,
+        rows: &mut dyn Rows,
+    ) {
+        self.enter_ring(map.ring, rows);
+        self.weak_fills = config.weak_fills;
         self.leaving.retain(|_, version| map.version <= *version);
         let lost = !std::mem::replace(&mut self.begun, true);
         let hold = now + if lost { config.intent() } else { config.stretched(config.hold) };
@@ -110,14 +212,14 @@ impl Custody {
             if self.held.insert(number, shard.epoch) == Some(shard.epoch) {
                 continue;
             }
-            if !lost {
+            if !lost && stays {
                 self.dirty.begin(number, shard.epoch);
                 self.pulls.insert(number, now + config.pull);
             }
             let first = shard.epoch == 1 && !lost;
             match self.received.remove(&number) {
                 Some((_, state)) if state.epoch + 1 == shard.epoch => {
-                    for (epoch, bits) in &state.dirty {
+                    for (epoch, bits) in state.dirty.iter().filter(|(e, _)| *e <= state.epoch) {
                         self.dirty.learn(number, *epoch, bits);
                     }
                 }
@@ -125,9 +227,25 @@ impl Custody {
                 _ => {
                     coverage_mark!(TakenWeakly);
                     self.weak.insert(number, hold);
+                    if !old.is_some_and(|old| is_takeover(old, map, number)) {
+                        self.unseen.close(number, now + config.stretched(config.lease));
+                    }
                 }
             }
             self.dirty.tidy(number, shard.epoch);
+        }
+    }
+
+    /// Somebody may have emptied the ring's table. Its epochs have begun anew then, and may be
+    /// those of our rows. Writes that are under way stay so.
+    fn enter_ring(&mut self, ring: RingId, rows: &mut dyn Rows) {
+        if ring == RingId::default() {
+            return; // nobody has founded one yet
+        }
+        if self.ring.replace(ring).is_some_and(|known| known != ring) {
+            rows.drop_all();
+            let (gates, permits) = (take(&mut self.gates), take(&mut self.permits));
+            *self = Self { gates, permits, ring: self.ring, ..Self::default() };
         }
     }
 
@@ -136,8 +254,8 @@ impl Custody {
         map.owner_of(token) == Some(me) && !self.leaving.contains_key(&(map.shard_of(token) as u16))
     }
 
-    /// Whether this member answers for all of these. `All` needs the sender's version to be ours:
-    /// otherwise there may be owners that the sender does not know of.
+    /// Whether this member answers for all of these. `All` needs the sender's version to be ours.
+    /// Otherwise there may be owners that the sender does not know.
     fn answers_for_all(&self, map: &Map, me: MemberId, version: u64, scopes: &[Scope]) -> bool {
         scopes.iter().all(|scope| match scope {
             Scope::Token(token) => self.answers_for(map, me, *token),
@@ -152,64 +270,98 @@ impl Custody {
         map: &Map,
         me: MemberId,
         version: u64,
-        (key, scopes): (PermitKey, &[Scope]),
+        (key, body): (PermitKey, WriteBody<'_>),
         until: Time,
         rows: &mut dyn Rows,
     ) -> bool {
-        if !self.answers_for_all(map, me, version, scopes)
-            || !self.permits.begin(key, scopes, until, &mut self.gates)
+        if !self.answers_for_all(map, me, version, body.scopes)
+            || !self.permits.begin(key, body.scopes, until, &mut self.gates)
         {
             return false;
         }
-        self.touch(map, scopes, rows);
+        self.mark_dirty(map, body.scopes);
+        rows.begin(key, body);
         true
     }
 
     /// DROP, under a lease: the same for a write that is over. A weak one is held.
-    pub fn drop_rows(
+    pub fn forget(
         &mut self,
         map: &Map,
         me: MemberId,
         version: u64,
-        scopes: &[Scope],
-        hold: Option<Time>,
+        (body, weak): (WriteBody<'_>, bool),
+        (now, config): (Time, &Config),
         rows: &mut dyn Rows,
     ) -> bool {
-        if !self.answers_for_all(map, me, version, scopes) {
+        if !self.answers_for_all(map, me, version, body.scopes) {
             return false;
         }
-        for scope in scopes {
+        let hold = if weak { hold_of(Outcome::Weak, now, config) } else { None };
+        if weak {
+            self.note_weak(body.scopes, now, config);
+        }
+        for scope in body.scopes {
             self.gates.overtake(*scope);
             if let Some(until) = hold {
                 self.gates.hold(*scope, until);
             }
         }
-        self.touch(map, scopes, rows);
+        self.mark_dirty(map, body.scopes);
+        rows.forget(body, weak);
         true
     }
 
-    fn touch(&mut self, map: &Map, scopes: &[Scope], rows: &mut dyn Rows) {
+    /// A weak write that is filled all the same: the rows know of it, the gates do not.
+    pub fn note_weak(&mut self, scopes: &[Scope], now: Time, config: &Config) {
+        if !config.weak_fills {
+            return;
+        }
+        let until = now + config.stretched(config.hold);
+        for scope in scopes {
+            match scope {
+                Scope::Token(token) => {
+                    self.unseen.note(shard_of(*token, config.shards) as u16, until);
+                }
+                Scope::All => self.unseen.note_all(until),
+            }
+        }
+    }
+
+    fn mark_dirty(&mut self, map: &Map, scopes: &[Scope]) {
         for scope in scopes {
             match scope {
                 Scope::Token(token) => {
                     let shard = map.shard_of(*token);
                     self.dirty.set(shard as u16, map.shards[shard].epoch, *token);
-                    rows.drop_token(*token);
                 }
                 Scope::All => {
                     for (shard, epoch) in &self.held {
                         self.dirty.set_all(*shard, *epoch);
                     }
-                    rows.drop_all();
                 }
             }
         }
     }
 
     /// END.
-    pub fn end(&mut self, key: PermitKey, outcome: Outcome, now: Time, config: &Config) {
-        let hold = now + config.stretched(config.hold);
-        self.permits.end(key, outcome, now + config.intent(), hold, &mut self.gates);
+    pub fn end(
+        &mut self,
+        key: PermitKey,
+        outcome: Outcome,
+        (now, config): (Time, &Config),
+        rows: &mut dyn Rows,
+    ) {
+        let hold = hold_of(outcome, now, config);
+        if outcome == Outcome::Weak {
+            let scopes = self.permits.scopes(key).to_vec();
+            self.note_weak(&scopes, now, config);
+        }
+        // No writer asks for longer.
+        let remember = now + config.stretched(config.write);
+        if self.permits.end(key, remember, hold, &mut self.gates) {
+            rows.end(key, outcome);
+        }
     }
 
     /// Looks for a row. `lease` is when the lease ends.
@@ -252,16 +404,52 @@ impl Custody {
     }
 
     fn may_fill(&self, shard: u16, token: i64, now: Time) -> bool {
-        self.gates.is_open(token, now) && self.weak.get(&shard).is_none_or(|until| *until <= now)
+        let is_weak = self.weak.get(&shard).is_some_and(|until| *until > now);
+        let is_closed = if self.weak_fills { self.unseen.is_closed(shard, now) } else { is_weak };
+        self.gates.is_open(token, now) && !is_closed
     }
 
-    /// Whether a read that comes now may have what a fill that began with this ticket will find.
+    /// Under which epoch a row that was missed may be filled now, and whether it may live for a
+    /// short time only. `None`: it may not.
+    pub fn fill_terms(&self, map: &Map, me: MemberId, token: i64, now: Time) -> Option<FillTerms> {
+        let shard = map.shard_of(token);
+        let weak = self.weak.get(&(shard as u16)).is_some_and(|until| *until > now);
+        let fills = self.answers_for(map, me, token) && self.may_fill(shard as u16, token, now);
+        fills.then_some(FillTerms { epoch: map.shards[shard].epoch, weak })
+    }
+
+    /// The shards that this member answers for by this map, with their epochs.
+    pub fn answered_for<'a>(
+        &'a self,
+        map: &'a Map,
+        me: MemberId,
+    ) -> impl Iterator<Item = (usize, u64)> + 'a {
+        map.owned_by(me)
+            .filter(|shard| !self.leaving.contains_key(&(*shard as u16)))
+            .map(|shard| (shard, map.shards[shard].epoch))
+    }
+
+    /// What of this is worth a file, see [`Durable::keep`].
+    pub fn kept(&self) -> KeptShards {
+        let weak = |shard| {
+            let weak = self.weak.get(shard).copied().unwrap_or(0);
+            weak.max(self.unseen.brought(*shard))
+        };
+        self.held.iter().map(|(shard, epoch)| (*shard, *epoch, weak(shard))).collect()
+    }
+
+    /// See [`Kept::ring`].
+    pub fn ring(&self) -> RingId {
+        self.ring.unwrap_or_default()
+    }
+
+    /// Whether a read that comes now may join the fill that began with this ticket.
     pub fn may_join(&self, map: &Map, ticket: Ticket, token: i64) -> bool {
         self.gates.is_untouched(token, ticket.stamp)
             && map.shards[map.shard_of(token)].epoch == ticket.epoch
     }
 
-    /// Whether what a fill has found may be cached, and under which epoch.
+    /// The epoch under which a fill's row may be cached, if it may.
     pub fn may_install(
         &self,
         map: &Map,
@@ -270,22 +458,45 @@ impl Custody {
         token: i64,
         now: Time,
     ) -> Option<u64> {
-        let may = self.answers_for(map, me, token)
-            && self.may_join(map, ticket, token)
-            && self.may_fill(map.shard_of(token) as u16, token, now);
+        let may = if self.weak_fills {
+            // Such callers fill beside the member, and do not look at the map again.
+            self.gates.is_untouched(token, ticket.stamp)
+        } else {
+            self.answers_for(map, me, token)
+                && self.may_join(map, ticket, token)
+                && self.may_fill(map.shard_of(token) as u16, token, now)
+        };
         may.then_some(ticket.epoch)
     }
 
-    /// Whom to ask for a row that is missed here, before the database: the shard's old owner, for a
-    /// time after the shard has come.
+    /// Where a row that is missing may be found without the database; see [`Carried`].
+    pub fn carried(&self, map: &Map, me: MemberId, token: i64, now: Time) -> Option<Carried> {
+        let shard = map.shard_of(token);
+        let epoch = map.shards[shard].epoch;
+        let counts = |before| self.dirty.is_clean(shard as u16, token, before, epoch);
+        let any = epoch.checked_sub(1).is_some_and(counts) && self.answers_for(map, me, token);
+        any.then(|| Carried { shard, epoch, old_owner: self.pull_from(map, me, token, now) })
+    }
+
+    /// Rows were forgotten for a reason that no write of the ring has told: those that others still
+    /// have of earlier epochs do not count.
+    pub fn distrust_older(&mut self) {
+        self.dirty = DirtyBits::default();
+        self.received.values_mut().for_each(|(_, state)| state.dirty.clear());
+    }
+
+    /// Whom to ask for a missing row before the database: the shard's old owner, for a time after
+    /// the move. It may have left the ring, and run on.
     pub fn pull_from(&self, map: &Map, me: MemberId, token: i64, now: Time) -> Option<MemberId> {
         let number = map.shard_of(token);
         self.pulls.get(&(number as u16)).filter(|until| now < **until)?;
-        map.shards[number].previous.filter(|old| *old != me && map.entry(*old).is_some())
+        let is_silent =
+            |old: MemberId| map.entry(old).is_some_and(|entry| entry.standing == Standing::Accused);
+        map.shards[number].previous.filter(|old| *old != me && !is_silent(*old))
     }
 
-    /// Whether a row that the old owner cached under an earlier epoch may be installed, and under
-    /// which: where it would count had it been cached here. A write since has set its dirty bit.
+    /// Under which epoch a row that the old owner cached earlier may be installed, if it may. It
+    /// must count as if it had been cached here. A later write has set its dirty bit.
     pub fn may_install_pulled(
         &self,
         map: &Map,
@@ -299,16 +510,19 @@ impl Custody {
         (clean && self.answers_for(map, me, token)).then_some(epoch)
     }
 
-    /// Lets go of what is over.
-    pub fn tick(&mut self, now: Time) {
-        self.permits.expire(now, &mut self.gates);
+    /// Forgets what has ended.
+    pub fn tick(&mut self, now: Time, rows: &mut dyn Rows) {
+        for key in self.permits.expire(now, &mut self.gates) {
+            rows.end(key, Outcome::Settled);
+        }
         self.gates.tidy(now);
         self.weak.retain(|_, until| *until > now);
         self.pulls.retain(|_, until| *until > now);
+        self.unseen.tidy(now);
     }
 
-    /// The old owner's side of a move: from now on this member does not answer for these shards,
-    /// until the version has passed the present one. Shards that it does not own are left out.
+    /// The old owner's side of a move. This member does not answer for these shards until the
+    /// version has passed the present one. Shards that it does not own are left out.
     pub fn hand_over(
         &mut self,
         map: &Map,
@@ -317,13 +531,14 @@ impl Custody {
         now: Time,
     ) -> Vec<ShardState> {
         let own = |s: &&u16| map.shards.get(usize::from(**s)).is_some_and(|s| s.owner == Some(me));
+        let weak = |number| self.weak.get(number).copied().unwrap_or(0);
         let mut states = Vec::new();
         for number in shards.iter().filter(own) {
             self.leaving.insert(*number, map.version);
             let mut state = ShardState {
                 shard: *number,
                 epoch: map.shards[usize::from(*number)].epoch,
-                weak: self.weak.get(number).map_or(0, |until| until.saturating_sub(now)),
+                weak: weak(number).max(self.unseen.noted(*number)).saturating_sub(now),
                 holds: Vec::new(),
                 dirty: self.dirty.of(*number),
             };
@@ -343,6 +558,11 @@ impl Custody {
         states
     }
 
+    /// How many shards are being handed over.
+    pub fn leaving_count(&self) -> usize {
+        self.leaving.len()
+    }
+
     /// The versions at which shards were handed over that have not moved yet.
     pub fn leaving(&self) -> Option<u64> {
         self.leaving.values().copied().min()
@@ -352,12 +572,16 @@ impl Custody {
     pub fn receive(&mut self, version: u64, states: &[ShardState], now: Time, config: &Config) {
         for state in states {
             for (token, left) in &state.holds {
-                self.gates.hold(Scope::Token(*token), now + config.stretched(*left));
+                let until = now.saturating_add(config.stretched(*left));
+                self.gates.hold(Scope::Token(*token), until);
+                self.unseen.bring(state.shard, until);
             }
             if state.weak > 0 {
-                let until = now + config.stretched(state.weak);
+                let until = now.saturating_add(config.stretched(state.weak));
                 let weak = self.weak.entry(state.shard).or_default();
                 *weak = until.max(*weak);
+                // One of the reasons may be a permit for everything.
+                self.unseen.close(state.shard, now + config.stretched(config.lease));
             }
             self.received.insert(state.shard, (version, state.clone()));
         }
@@ -365,78 +589,5 @@ impl Custody {
 }
 
 #[cfg(test)]
-impl Custody {
-    /// For the oracles: whether a cached row could be served, were the lease valid.
-    pub fn row_counts(&self, map: &Map, me: MemberId, token: i64, cached: u64) -> bool {
-        let shard = map.shard_of(token);
-        self.answers_for(map, me, token)
-            && self.counts(shard as u16, token, cached, map.shards[shard].epoch)
-    }
-
-    /// For the oracles: whether a write to this token is known.
-    pub fn knows_of_a_write(&self, map: &Map, token: i64, now: Time) -> bool {
-        !self.may_fill(map.shard_of(token) as u16, token, now)
-    }
-
-    /// For the oracles: whether this member would serve the shard under a lease.
-    pub fn serves(&self, map: &Map, me: MemberId, shard: usize) -> bool {
-        map.shards[shard].owner == Some(me) && !self.leaving.contains_key(&(shard as u16))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::identity::Incarnation;
-    use crate::map::Profile;
-
-    const OLD: MemberId = MemberId(1);
-    const NEW: MemberId = MemberId(2);
-    const TOKEN: i64 = 7;
-
-    fn map() -> Map {
-        let mut map = Map { version: 1, ..Map::empty(1) };
-        for id in [OLD, NEW] {
-            map.put(id, Incarnation(id.0.into()), Profile::default());
-        }
-        map.give(0, Some(OLD));
-        map
-    }
-
-    /// What the new owner has in custody, a snapshot received at version 1 and these maps adopted.
-    fn after(maps: &[Map], config: &Config) -> Custody {
-        let (first, scopes) = (map(), [Scope::Token(TOKEN)]);
-        let (mut old, mut new) = (Custody::default(), Custody::default());
-        old.begun = true;
-        old.adopted(&first, OLD, 0, config);
-        new.adopted(&first, NEW, 0, config);
-        let states = old.hand_over(&first, OLD, &[0], 0);
-        new.receive(1, &states, 0, config);
-        // The old owner goes on, once the version has passed.
-        let key = PermitKey {
-            process: crate::identity::Identity { id: OLD, incarnation: Incarnation(9) },
-            number: 1,
-        };
-        old.adopted(&first.next(), OLD, 0, config);
-        assert!(old.begin(&first.next(), OLD, 2, (key, &scopes), 9, &mut crate::sim::rows()));
-        maps.iter().for_each(|map| new.adopted(map, NEW, 0, config));
-        new
-    }
-
-    #[test]
-    fn a_snapshot_counts_for_its_own_move_and_not_for_a_later_takeover() {
-        let config = Config { shards: 1, ..Config::default() };
-        let mut moved = map().next();
-        moved.give(0, Some(NEW));
-        let new = after(std::slice::from_ref(&moved), &config);
-        assert!(new.may_fill(0, TOKEN, 0) && new.row_counts(&moved, NEW, TOKEN, 0));
-
-        let stayed = map().next();
-        let mut taken = stayed.next();
-        taken.give(0, Some(NEW));
-        for maps in [vec![stayed, taken.clone()], vec![taken.clone()]] {
-            let new = after(&maps, &config);
-            assert!(!new.may_fill(0, TOKEN, 0) && !new.row_counts(&taken, NEW, TOKEN, 0));
-        }
-    }
-}
+#[path = "custody_tests.rs"]
+mod tests;

@@ -1,8 +1,8 @@
 //! Dirty bits: for each shard and epoch, which of its slots a write has touched. A bit is set
 //! before the write is granted.
 //!
-//! A row of an older epoch counts only if the bits of every later epoch are present and its slot is
-//! clean in all of them.
+//! A row of an older epoch counts only if its slot is clean in every later epoch. The bits of all
+//! of these must be known.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Gates: which partitions may not be filled, and which writes a fill has missed.
 //!
-//! A write closes the gates of its scopes; they open when it ends, or stay closed for a hold. Each
-//! closing has a number from one counter. A fill may install its row only if the gate is open and
-//! no closing since its begin has a number above the counter of then.
+//! A write closes the gates of its scopes. They open when it ends, or stay closed for a hold. One
+//! counter numbers all closings. A fill notes the counter when it begins. It may install its row
+//! only if the gate is open, and its last closing has no higher number.
 
 use std::collections::BTreeMap;
 

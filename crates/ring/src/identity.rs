@@ -11,6 +11,11 @@ pub struct MemberId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Incarnation(pub u128);
 
+/// A random number of 128 bits: one ring, from the founding of its map on. Who finds another one
+/// knows that somebody has emptied the ring's table: versions and epochs have begun anew.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct RingId(pub u128);
+
 /// A member in one of its incarnations.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {

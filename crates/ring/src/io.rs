@@ -5,7 +5,17 @@ use std::sync::Arc;
 use crate::config::Time;
 use crate::identity::{Incarnation, MemberId};
 use crate::map::Map;
-use crate::message::{Envelope, RowKey};
+use crate::message::{Detail, Envelope, Outcome, RowKey, Scope};
+use crate::permit::PermitKey;
+
+/// What BEGIN and DROP say of a write: whose rows it may change.
+#[derive(Debug, Clone, Copy)]
+pub struct WriteBody<'a> {
+    /// By token.
+    pub scopes: &'a [Scope],
+    /// In words that the ring does not know.
+    pub detail: &'a Detail,
+}
 
 /// The cached rows. Each call has taken effect, across a crash of the process too, when it returns.
 pub trait Rows {
@@ -13,8 +23,13 @@ pub trait Rows {
     fn get(&self, key: &RowKey) -> Option<(u64, Option<Vec<u8>>)>;
     /// Caches a row.
     fn install(&mut self, key: &RowKey, epoch: u64, row: Option<Vec<u8>>);
-    /// Forgets the rows of a token.
-    fn drop_token(&mut self, token: i64);
+    /// A write begins: its rows are forgotten, and may not be cached before it has ended. Comes
+    /// again with a further question for the same write.
+    fn begin(&mut self, write: PermitKey, body: WriteBody<'_>);
+    /// A write has ended so, or may no longer be applied. Comes for no write that has not begun.
+    fn end(&mut self, write: PermitKey, outcome: Outcome);
+    /// A write is over, and its rows are forgotten. `weak`: a quorum read may miss it.
+    fn forget(&mut self, body: WriteBody<'_>, weak: bool);
     /// Forgets all rows.
     fn drop_all(&mut self);
 }
@@ -27,7 +42,7 @@ pub struct Io<'a> {
     pub rows: &'a mut dyn Rows,
     /// A random number of 128 bits that nobody can guess or repeat.
     pub random: &'a mut dyn FnMut() -> u128,
-    /// What is to be done, in this order, when the call has returned.
+    /// The actions to carry out, in this order, when the call has returned.
     pub actions: Vec<Action>,
 }
 
@@ -55,45 +70,45 @@ pub enum FailReason {
     Unknown,
 }
 
-/// What a member wants done.
+/// An action that a member asks its caller for.
 #[derive(Debug, Clone)]
 pub enum Action {
     /// Send a message.
     Send {
-        /// To whom.
+        /// The receiver.
         to: MemberId,
-        /// What.
+        /// The message.
         envelope: Envelope,
     },
     /// Read the row of the map at SERIAL.
     ReadMap {
-        /// Comes back with the answer.
+        /// Its number, which comes back with the answer.
         id: u64,
     },
     /// Put this map in, if the version is the one before.
     Transact {
-        /// Comes back with the answer.
+        /// Its number, which comes back with the answer.
         id: u64,
         /// With its own version.
         map: Arc<Map>,
     },
     /// Read a row at a quorum, at least.
     ReadRow {
-        /// Comes back with the answer.
+        /// Its number, which comes back with the answer.
         id: u64,
-        /// Which.
+        /// The row's key.
         key: RowKey,
     },
     /// Send a client's write to the database.
     SendWrite {
-        /// Comes back with the answer.
+        /// Its number, which comes back with the answer.
         number: u64,
-        /// As given with the write.
+        /// The client's number, as given with the write.
         client: u64,
     },
     /// Answer a client's read.
     Answer {
-        /// As given with the read.
+        /// The client's number, as given with the read.
         client: u64,
         /// The row, `None` where there is none.
         row: Option<Vec<u8>>,
@@ -102,14 +117,14 @@ pub enum Action {
     },
     /// Acknowledge a client's write.
     Acknowledge {
-        /// As given with the write.
+        /// The client's number, as given with the write.
         client: u64,
     },
     /// Tell a client that its request has failed.
     Fail {
-        /// As given with the request.
+        /// The client's number, as given with the request.
         client: u64,
-        /// Why.
+        /// The reason.
         reason: FailReason,
     },
 }

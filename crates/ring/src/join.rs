@@ -1,5 +1,5 @@
-//! Before an instance joins it sees that it reaches all active members, and they it: otherwise its
-//! promises would be missing, and everybody's lease would lapse.
+//! When an instance may join: once it reaches all active members, and they reach it. Otherwise they
+//! would lack its promises, and every lease would lapse.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::map::Map;
 
 #[derive(Debug, Default, Clone)]
 pub struct Join {
-    /// Since when we try, and have not stood still or lost a member meanwhile.
+    /// Since when we try, without having stood still or lost a member.
     since: Option<Time>,
     /// When each last answered.
     answered: BTreeMap<Identity, Time>,
@@ -43,11 +43,17 @@ impl Join {
         if all {
             return alone || now >= since + config.probe;
         }
-        if now >= self.heard + config.deserted {
+        if self.is_deserted(now, config) {
             coverage_mark!(JoinedDeserted);
             return true;
         }
         false
+    }
+
+    /// Whether no member has answered for so long that all must be gone. To be asked after
+    /// [`Join::may_join`].
+    pub fn is_deserted(&self, now: Time, config: &Config) -> bool {
+        now >= self.heard + config.deserted
     }
 
     /// Begins anew, after an attempt.

@@ -1,10 +1,11 @@
-//! The lease: whether this member may serve its shards and grant writes.
+//! The lease: whether this member may serve its shards and grant writes. It needs both:
 //!
-//! 1. Confirmed: the map was read at SERIAL within T, counted from before the read was sent.
-//! 2. Promised: every other active member of the adopted map has promised, within L, counted from
-//!    before the PING was sent, not to accuse this incarnation.
+//! 1. Confirmed: the map was read at SERIAL within T. T counts from before the read was sent.
+//! 2. Promised: every other active member of the adopted map has promised not to accuse this
+//!    incarnation. The promise counts for L, from before its PING was sent.
 //!
-//! A lease that lapses comes back by itself. Only a change of a shard's epoch breaks a claim.
+//! A lease that lapses can come back; cached rows then count again. Only a change of a shard's
+//! epoch breaks their claim.
 
 use std::collections::BTreeMap;
 
@@ -27,6 +28,11 @@ impl Lease {
     /// A read of the map that was sent at `sent` showed this member as active.
     pub fn confirm(&mut self, sent: Time) {
         self.confirmed = self.confirmed.max(Some(sent));
+    }
+
+    /// When the last read that showed this member as active was sent; `None` before the first.
+    pub fn confirmed(&self) -> Option<Time> {
+        self.confirmed
     }
 
     /// A promise to this process, in answer to a PING that was sent at `sent`.

@@ -1,20 +1,23 @@
-//! Several instances as one cache: each row is cached by one owner, and no acknowledged write is
-//! followed by a stale read through any of them. `docs/internals/ring.md` has the protocol and its
-//! argument.
+//! Several instances as one cache. Each row is cached by one owner. After an acknowledged write no
+//! read through any instance is stale. `docs/internals/ring.md` has the protocol and its argument.
 //!
-//! [`Member`] is one instance: messages, answers of the database and the clock go in; messages,
-//! transactions and decisions come out as [`Action`]s. No sockets, no threads, no clock of its own.
+//! [`Member`] is one instance. Messages, answers of the database and the clock go in. Messages,
+//! transactions and decisions come out as [`Action`]s. It has no sockets, no threads, and no clock
+//! of its own.
 //!
 //! | question | where |
 //! |---|---|
 //! | Who is a member, who owns which shard? | `map.rs`; packed in `packed.rs` |
 //! | Which shards go to whom? | `placement.rs` |
 //! | May this instance serve now? | `lease.rs`; who lets it: `promise.rs` |
-//! | When is a silent member given up? | `takeover.rs` |
+//! | Who accuses a silent member, who takes its shards? | `takeover.rs` |
+//! | Do the clocks of the members run alike? | `drift.rs` |
 //! | How does an instance become a member? | `join.rs`, `member/judge.rs` |
-//! | What becomes of a transaction without an answer? | `transaction.rs` |
+//! | What does a transaction of unknown outcome mean? | `transaction.rs` |
+//! | Which settings must all members share? | `settings.rs` |
 //! | What does an owner do for a write, what does the writer? | `custody.rs`, `write.rs` |
 //! | Does a cached row count, may a fill be installed? | `custody.rs`, `gates.rs`, `dirty.rs` |
+//! | What is filled weakly, or not at all? | `unseen.rs` |
 //! | How does a read find its owner? | `lookup.rs` |
 //! | How does a shard move? | `handover.rs` |
 //! | In which version, and how much at once? | `link.rs` |
@@ -25,6 +28,7 @@ mod coverage;
 mod config;
 mod custody;
 mod dirty;
+mod drift;
 mod gates;
 mod handover;
 mod identity;
@@ -41,19 +45,23 @@ mod packed;
 mod permit;
 mod placement;
 mod promise;
+mod settings;
 #[cfg(test)]
 mod sim;
 mod takeover;
 mod transaction;
+mod unseen;
 mod wire;
 mod write;
 
 pub use config::{Config, Time};
-pub use custody::Durable;
-pub use identity::{Identity, Incarnation, MemberId};
-pub use io::{Action, FailReason, Io, ReadSource, Rows, TransactionResult, WriteResult};
+pub use custody::{Carried, Durable, FillTerms, Kept, KeptShards};
+pub use identity::{Identity, Incarnation, MemberId, RingId};
+pub use io::{Action, FailReason, Io, ReadSource, Rows, TransactionResult, WriteBody, WriteResult};
 pub use link::{Credit, Frame, Hello, Link, LinkError};
 pub use malformed::Malformed;
-pub use map::{Map, MemberEntry, Profile, SHARDS, Shard, Standing};
+pub use map::{Map, MemberEntry, Profile, SHARDS, Setting, Shard, Standing};
 pub use member::Member;
-pub use message::{Envelope, Message, RowKey, Scope};
+pub use message::{Answer, Detail, Envelope, Message, Outcome, RowKey, Scope};
+pub use permit::PermitKey;
+pub use settings::{Agreement, Difference, differences};

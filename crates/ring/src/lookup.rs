@@ -1,12 +1,13 @@
-//! Reads: on the reader's side the questions to owners and to the database, on the owner's side the
-//! fills and who waits for them.
+//! Reads. The reader's side asks owners and the database. The owner's side has the fills, and the
+//! reads that wait for them.
 //!
-//! * A read never joins a GET that was sent before it came: the owner may have answered before a
-//!   write that was acknowledged before the read. Those that wait to be sent go in one message.
-//! * A fill may ask the shard's old owner first. What that has not, or too late, is read from the
-//!   database.
-//! * At the owner a read joins a fill only if no write has begun since, and only in its first
-//!   second.
+//! * A read never joins a GET that was sent before it came. The owner may have answered it before a
+//!   write, and the write may have been acknowledged before the read. GETs that wait to be sent go
+//!   in one message.
+//! * A fill may ask the shard's old owner first. If that has no row, or is late, the database is
+//!   read.
+//! * At the owner a read joins a fill only if no write has begun since, and only in the fill's
+//!   first second.
 
 use std::collections::BTreeMap;
 

@@ -1,22 +1,37 @@
 //! The map: who is a member and who owns which shard. One row of the database, changed only by
 //! compare-and-set of its version.
 
-use crate::identity::{Identity, Incarnation, MemberId};
+use crate::identity::{Identity, Incarnation, MemberId, RingId};
 
 /// How many shards a ring has in production: ranges of the token by its top bits.
 pub const SHARDS: usize = 4_096;
+
+/// A setting that all members must share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// What its operator calls it, at most 255 bytes.
+    pub name: String,
+    /// Its value, or a digest of a long one; at most 255 bytes.
+    pub value: String,
+}
 
 /// What an operator says of an instance.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Profile {
     /// Where other instances reach it, at most 255 bytes.
     pub address: String,
+    /// Where clients of the CQL front end reach it, `IP:PORT`; empty: nowhere.
+    pub cql_address: String,
+    /// The host id that it shows these clients as its own.
+    pub host_id: u128,
     /// The oldest and the newest version of the protocol that it speaks.
     pub protocol: (u16, u16),
     /// Its part of the shards, beside the weights of others; 0 owns none.
     pub weight: u32,
     /// Its failure domain, at most 255 bytes.
     pub zone: String,
+    /// What must be the same on all members, at most 255.
+    pub settings: Vec<Setting>,
 }
 
 /// What the map says of a member.
@@ -41,6 +56,13 @@ pub struct MemberEntry {
     pub profile: Profile,
 }
 
+impl MemberEntry {
+    /// The lower, the earlier this incarnation came.
+    pub(crate) fn age(&self) -> (u64, MemberId) {
+        (self.since, self.identity.id)
+    }
+}
+
 /// Who owns a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shard {
@@ -57,25 +79,41 @@ pub struct Shard {
 pub struct Map {
     /// 1 for the first.
     pub version: u64,
+    /// Which ring this is: as its founder has drawn it.
+    pub ring: RingId,
     /// In the order of their ids, each id once.
     pub members: Vec<MemberEntry>,
     /// A power of two of them.
     pub shards: Vec<Shard>,
 }
 
+/// The shard of a token, of so many.
+pub fn shard_of(token: i64, shards: usize) -> usize {
+    let bits = shards.trailing_zeros();
+    let from_least = (token as u64) ^ (1 << 63);
+    if bits == 0 { 0 } else { (from_least >> (64 - bits)) as usize }
+}
+
 impl Map {
     /// The map that stands for a row that does not exist yet.
     #[must_use]
     pub fn empty(shards: usize) -> Self {
-        Self { version: 0, members: Vec::new(), shards: vec![Shard::default(); shards] }
+        let shards = vec![Shard::default(); shards];
+        Self { version: 0, ring: RingId::default(), members: Vec::new(), shards }
     }
 
     /// The shard of a token: its top bits, counted from the smallest token.
     #[must_use]
     pub fn shard_of(&self, token: i64) -> usize {
+        shard_of(token, self.shards.len())
+    }
+
+    /// The last token of a shard: a token at which a node of Cassandra's ring would own it.
+    #[must_use]
+    pub fn last_token(&self, shard: usize) -> i64 {
         let bits = self.shards.len().trailing_zeros();
-        let from_least = (token as u64) ^ (1 << 63);
-        if bits == 0 { 0 } else { (from_least >> (64 - bits)) as usize }
+        let from_least = ((shard as u128 + 1) << (64 - bits)) - 1;
+        (from_least as u64 ^ (1 << 63)) as i64
     }
 
     /// The member of this id.
@@ -100,6 +138,12 @@ impl Map {
     /// The active members, in the order of their ids.
     pub fn active(&self) -> impl Iterator<Item = &MemberEntry> {
         self.members.iter().filter(|m| m.standing == Standing::Active)
+    }
+
+    /// The active member whose incarnation came first: its settings are the ring's.
+    #[must_use]
+    pub fn eldest(&self) -> Option<&MemberEntry> {
+        self.active().min_by_key(|member| member.age())
     }
 
     /// The accused members, in the order of their ids.
@@ -177,6 +221,14 @@ mod tests {
         let tokens = [i64::MIN, i64::MIN / 2, -1, 0, i64::MAX / 2 + 1, i64::MAX];
         assert_eq!(tokens.map(|t| map.shard_of(t)), [0, 1, 1, 2, 3, 3]);
         assert_eq!(Map::empty(1).shard_of(-5), 0);
+        let last = [0, 1, 2, 3].map(|shard| map.last_token(shard));
+        assert_eq!(last, [i64::MIN / 2 - 1, -1, i64::MAX / 2, i64::MAX]);
+        assert_eq!(Map::empty(1).last_token(0), i64::MAX);
+        let map = Map::empty(SHARDS);
+        for shard in 0..SHARDS - 1 {
+            let last = map.last_token(shard);
+            assert_eq!([last, last + 1].map(|t| map.shard_of(t)), [shard, shard + 1]);
+        }
     }
 
     #[test]

@@ -24,6 +24,10 @@ pub enum Scope {
     All,
 }
 
+/// What a write touches, for its owners: passed on to [`Rows`](crate::Rows), opaque here. It names
+/// the same in other words as the scopes: which rows of which tables.
+pub type Detail = Arc<[u8]>;
+
 /// A message with what every message says of its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
@@ -56,12 +60,14 @@ impl Envelope {
 /// How a write ended, for the owners of what it touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The database answered, or nothing was sent: nothing of it is on its way any more.
+    /// The database answered: nothing of it is in flight.
     Settled,
     /// It was acknowledged at a level that a quorum read may miss.
     Weak,
     /// It may still be applied.
     Unknown,
+    /// The database refused it, or nothing was sent: nothing was written.
+    Refused,
 }
 
 /// What is known of the writes to a shard that changes hands. Durations are as of the sender's
@@ -83,7 +89,7 @@ pub struct ShardState {
 /// What one instance says to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// Are you there, and do you promise? `sent` is on the sender's clock and comes back.
+    /// PING: asks for an answer and a promise. `sent` is on the sender's clock and comes back.
     Ping {
         /// Fingerprint of the sender's map.
         hash: u64,
@@ -101,39 +107,45 @@ pub enum Message {
         to: Incarnation,
         /// Whether it is a promise, to the incarnation that sent the PING.
         promise: bool,
+        /// The answerer's clock.
+        clock: Time,
     },
-    /// Send me your map.
+    /// Asks for the map.
     MapWanted,
     /// The sender's map.
     MapIs(Arc<Map>),
-    /// May these be written?
+    /// BEGIN: asks for a permit to write these.
     Begin {
-        /// Of the write.
+        /// The write's number.
         number: u64,
-        /// Which of the questions for it.
+        /// Which attempt of the write this is.
         attempt: u32,
         /// What it touches, at this owner.
         scopes: Vec<Scope>,
+        /// What it touches, at all owners.
+        detail: Detail,
     },
-    /// Yes, until `duration` from the sending of that attempt.
+    /// GRANT: the permit, until `duration` from the sending of that attempt.
     Grant {
         /// The process that asked.
         to: Incarnation,
-        /// Of the write.
+        /// The write's number.
         number: u64,
-        /// Of the question.
+        /// The attempt that this answers.
         attempt: u32,
-        /// In microseconds.
+        /// How long it lasts.
         duration: Time,
     },
     /// These may have been written: nothing that was read before now may be cached.
     Drop {
-        /// Of the write.
+        /// The write's number.
         number: u64,
-        /// Which of the questions for it.
+        /// Which attempt of the write this is.
         attempt: u32,
         /// What was written, at this owner.
         scopes: Vec<Scope>,
+        /// What was written, at all owners.
+        detail: Detail,
         /// Whether a quorum read may miss it.
         weak: bool,
     },
@@ -141,44 +153,44 @@ pub enum Message {
     Dropped {
         /// The process that asked.
         to: Incarnation,
-        /// Of the write.
+        /// The write's number.
         number: u64,
-        /// Of the question.
+        /// The attempt that this answers.
         attempt: u32,
     },
     /// The answer to a BEGIN or DROP that cannot be granted now.
     Refused {
         /// The process that asked.
         to: Incarnation,
-        /// Of the write.
+        /// The write's number.
         number: u64,
-        /// Of the question.
+        /// The attempt that this answers.
         attempt: u32,
     },
     /// A write is over.
     End {
-        /// Of the write.
+        /// The write's number.
         number: u64,
         /// How it ended.
         outcome: Outcome,
     },
-    /// Rows, please.
+    /// Asks for rows.
     Get {
         /// A number for each and its key.
         wanted: Vec<(u64, RowKey)>,
     },
-    /// An answer to one of a GET.
+    /// The answer to one row of a GET.
     Found {
         /// The process that asked.
         to: Incarnation,
-        /// Of the question.
+        /// The question's number.
         number: u64,
         /// What is known of the row.
         answer: Answer,
     },
-    /// PULL: the new owner of a shard misses a row; has the old owner cached it?
+    /// PULL: the new owner of a shard asks the old one for a cached row.
     Pull {
-        /// Of the question.
+        /// The question's number.
         number: u64,
         /// Which row.
         key: RowKey,
@@ -187,23 +199,23 @@ pub enum Message {
     Pulled {
         /// The process that asked.
         to: Incarnation,
-        /// Of the question.
+        /// The question's number.
         number: u64,
         /// The epoch under which the row was cached, and the row; `None` where it is not cached.
         cached: Option<(u64, Option<Vec<u8>>)>,
     },
-    /// Shards, please, as of the sender's version.
+    /// Asks for shards, at the sender's version of the map.
     HandoverWanted {
-        /// Which.
+        /// Their numbers.
         shards: Vec<u16>,
     },
-    /// The sender serves these no more, until the version has passed `version` without their move.
+    /// The sender does not serve these until the map has passed `version` without their move.
     Handover {
         /// The process that asked.
         to: Incarnation,
-        /// The version that this was said at.
+        /// The sender's version of the map.
         version: u64,
-        /// What is known of each.
+        /// What is known of the writes to each.
         states: Vec<ShardState>,
     },
 }

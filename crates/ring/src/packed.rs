@@ -1,18 +1,18 @@
 //! Bytes: bounded reading and writing, and the packed form of the map.
 //!
 //! ```text
-//! format u8 = 1 | version u64 | members u16 | each: length u16, fields
+//! format u8 = 2 | version u64 | ring u128 | members u16 | each: length u16, fields
 //! | ids u16, each u64 | shards as a power of two u8 | each: owner u16, previous u16, epoch varint
 //! ```
 //!
 //! Numbers are little endian. Owners are places among the ids, `0xffff` is nobody. What a newer
 //! version adds to the fields of a member is skipped.
 
-use crate::identity::{Identity, Incarnation, MemberId};
+use crate::identity::{Identity, Incarnation, MemberId, RingId};
 use crate::malformed::Malformed;
-use crate::map::{Map, MemberEntry, Profile, Shard, Standing};
+use crate::map::{Map, MemberEntry, Profile, Setting, Shard, Standing};
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 const NOBODY: u16 = u16::MAX;
 const MOST_MEMBERS: usize = 4_096;
 const MOST_SHARD_BITS: u8 = 16;
@@ -48,8 +48,12 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
+    fn u128(&mut self) -> Result<u128, Malformed> {
+        self.array().map(u128::from_le_bytes)
+    }
+
     pub fn incarnation(&mut self) -> Result<Incarnation, Malformed> {
-        self.array().map(|bytes| Incarnation(u128::from_le_bytes(bytes)))
+        self.u128().map(Incarnation)
     }
 
     /// Seven bits a byte, the lowest first.
@@ -106,6 +110,7 @@ impl Map {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![FORMAT];
         out.extend(self.version.to_le_bytes());
+        out.extend(self.ring.0.to_le_bytes());
         out.extend((self.members.len() as u16).to_le_bytes());
         for member in &self.members {
             let mut fields = Vec::new();
@@ -118,6 +123,9 @@ impl Map {
             fields.extend(member.profile.weight.to_le_bytes());
             put_text(&mut fields, &member.profile.address);
             put_text(&mut fields, &member.profile.zone);
+            put_text(&mut fields, &member.profile.cql_address);
+            fields.extend(member.profile.host_id.to_le_bytes());
+            put_settings(&mut fields, &member.profile.settings);
             out.extend((fields.len() as u16).to_le_bytes());
             out.extend(fields);
         }
@@ -150,6 +158,7 @@ impl Map {
             return Err(Malformed::Version);
         }
         let version = reader.u64()?;
+        let ring = RingId(reader.u128()?);
         let count = usize::from(reader.u16()?);
         if count > MOST_MEMBERS {
             return Err(Malformed::TooMuch);
@@ -167,7 +176,7 @@ impl Map {
         let shards = (0..1_usize << bits)
             .map(|_| shard(&mut reader, &ids))
             .collect::<Result<Vec<_>, _>>()?;
-        let map = Self { version, members, shards };
+        let map = Self { version, ring, members, shards };
         let known = map.owners().iter().all(|id| map.entry(*id).is_some());
         match (reader.0.is_empty(), known) {
             (true, true) => Ok(map),
@@ -198,8 +207,28 @@ fn member(reader: &mut Reader<'_>) -> Result<MemberEntry, Malformed> {
     let protocol = (fields.u16()?, fields.u16()?);
     let weight = fields.u32()?;
     let (address, zone) = (fields.text()?, fields.text()?);
-    let profile = Profile { address, protocol, weight, zone };
+    let (cql_address, host_id) = (fields.text()?, fields.u128()?);
+    let settings = settings(&mut fields)?;
+    let profile = Profile { address, cql_address, host_id, protocol, weight, zone, settings };
     Ok(MemberEntry { identity: Identity { id, incarnation }, since, standing, profile })
+}
+
+fn put_settings(out: &mut Vec<u8>, settings: &[Setting]) {
+    let count = settings.len().min(255);
+    out.push(count as u8);
+    for setting in &settings[..count] {
+        put_text(out, &setting.name);
+        put_text(out, &setting.value);
+    }
+}
+
+/// An earlier version says nothing of them.
+fn settings(fields: &mut Reader<'_>) -> Result<Vec<Setting>, Malformed> {
+    if fields.0.is_empty() {
+        return Ok(Vec::new());
+    }
+    let count = fields.u8()?;
+    (0..count).map(|_| Ok(Setting { name: fields.text()?, value: fields.text()? })).collect()
 }
 
 fn shard(reader: &mut Reader<'_>, ids: &[MemberId]) -> Result<Shard, Malformed> {
@@ -220,10 +249,16 @@ mod tests {
         let mut map = Map::empty(64);
         for n in 0..5 {
             let profile = Profile {
-                address: format!("10.0.0.{n}:9042"),
+                address: format!("10.0.0.{n}:7042"),
+                cql_address: format!("10.0.1.{n}:9042"),
+                host_id: u128::from(n) << 90 | 7,
                 protocol: (1, 2),
                 weight: n,
                 zone: "rack-ä".to_owned(),
+                settings: vec![
+                    Setting { name: "hold".to_owned(), value: "1h".to_owned() };
+                    n as usize
+                ],
             };
             map.put(MemberId(n.into()), Incarnation(u128::from(n) << 100), profile);
         }
@@ -231,7 +266,7 @@ mod tests {
         map.accuse(map.members[1].identity);
         map.give(3, Some(MemberId(2)));
         map.shards[7].epoch = u64::MAX;
-        map.version = 77;
+        (map.version, map.ring) = (77, RingId(1 << 127 | 3));
         map
     }
 
@@ -240,6 +275,30 @@ mod tests {
         assert_eq!(Map::decode(&map().encode()), Ok(map()));
         assert_eq!(Map::decode(&Map::empty(1).encode()), Ok(Map::empty(1)));
         assert_ne!(map().fingerprint(), map().next().fingerprint());
+    }
+
+    #[test]
+    fn fields_of_a_member_that_a_newer_version_adds_are_skipped() {
+        let map = map();
+        let mut bytes = map.encode();
+        let at = 1 + 8 + 16 + 2; // format, version, ring, number of members
+        let len = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        bytes[at..at + 2].copy_from_slice(&(len + 3).to_le_bytes());
+        let end = at + 2 + usize::from(len);
+        bytes.splice(end..end, [1, 2, 3]);
+        assert_eq!(Map::decode(&bytes), Ok(map));
+    }
+
+    #[test]
+    fn a_member_of_an_earlier_version_says_nothing_of_its_settings() {
+        let mut map = Map::empty(1);
+        map.put(MemberId(1), Incarnation(1), Profile::default());
+        let mut bytes = map.encode();
+        let at = 1 + 8 + 16 + 2; // format, version, ring, number of members
+        let len = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        bytes[at..at + 2].copy_from_slice(&(len - 1).to_le_bytes());
+        bytes.remove(at + 2 + usize::from(len) - 1);
+        assert_eq!(Map::decode(&bytes), Ok(map));
     }
 
     #[test]

@@ -1,28 +1,31 @@
 //! The permits that this member has granted: the intents of writes on their way.
 //!
-//! A permit is known by the process that asked and its number, so that a question that comes twice
-//! closes its gates once, and an END that comes twice, or before its BEGIN, opens nothing of
-//! another's.
+//! A permit has the number that the asking process gave it. So a BEGIN that comes twice closes its
+//! gates once. An END that comes twice, or before its BEGIN, opens no gate of another write.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::config::Time;
 use crate::gates::Gates;
 use crate::identity::Identity;
-use crate::message::{Outcome, Scope};
+use crate::message::Scope;
 
 /// A write: the process that sends it, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PermitKey {
+    /// The process.
     pub process: Identity,
+    /// Counted by it.
     pub number: u64,
 }
 
 #[derive(Debug, Default, Clone)]
 pub struct Permits {
     open: BTreeMap<PermitKey, Permit>,
-    /// Those that have ended, and until when that must be remembered.
-    ended: BTreeMap<PermitKey, Time>,
+    /// Those that have ended a moment ago.
+    ended: BTreeSet<PermitKey>,
+    /// The same in the order in which they are forgotten, each with its time.
+    forgotten: VecDeque<(Time, PermitKey)>,
 }
 
 #[derive(Debug, Clone)]
@@ -42,7 +45,7 @@ impl Permits {
         until: Time,
         gates: &mut Gates,
     ) -> bool {
-        if self.ended.contains_key(&key) {
+        if self.ended.contains(&key) {
             coverage_mark!(BeginAfterEnd);
             return false;
         }
@@ -59,36 +62,47 @@ impl Permits {
         true
     }
 
-    /// Ends a write. A scope whose write may still be applied, or be missed, is held until then.
+    /// Ends a write; false where it was not open. Its scopes are held until `hold`, if any: it may
+    /// still be applied, or be missed. Until `remember` a BEGIN that comes late closes nothing.
+    /// Later it closes gates that nobody opens before its intent has run out.
     pub fn end(
         &mut self,
         key: PermitKey,
-        outcome: Outcome,
         remember: Time,
-        hold: Time,
+        hold: Option<Time>,
         gates: &mut Gates,
-    ) {
-        self.ended.insert(key, remember);
-        let Some(permit) = self.open.remove(&key) else { return };
+    ) -> bool {
+        if self.ended.insert(key) {
+            self.forgotten.push_back((remember, key));
+        }
+        let Some(permit) = self.open.remove(&key) else { return false };
         for scope in permit.scopes {
-            if outcome != Outcome::Settled {
+            if let Some(hold) = hold {
                 gates.hold(scope, hold);
             }
             gates.open(scope);
         }
+        true
     }
 
-    /// Lets go of writes that cannot be applied any more though nobody ended them.
-    pub fn expire(&mut self, now: Time, gates: &mut Gates) {
-        self.ended.retain(|_, until| *until > now);
-        self.open.retain(|_, permit| {
-            if permit.until > now {
-                return true;
-            }
-            coverage_mark!(PermitExpired);
-            permit.scopes.iter().for_each(|scope| gates.open(*scope));
-            false
-        });
+    /// What an open write touches.
+    pub fn scopes(&self, key: PermitKey) -> &[Scope] {
+        self.open.get(&key).map_or(&[], |permit| &permit.scopes)
+    }
+
+    /// Forgets writes that nobody ended and that cannot be applied any more.
+    pub fn expire(&mut self, now: Time, gates: &mut Gates) -> Vec<PermitKey> {
+        while let Some((_, key)) = self.forgotten.pop_front_if(|(until, _)| *until <= now) {
+            self.ended.remove(&key);
+        }
+        let expired = self.open.extract_if(.., |_, permit| permit.until <= now);
+        expired
+            .map(|(key, permit)| {
+                coverage_mark!(PermitExpired);
+                permit.scopes.iter().for_each(|scope| gates.open(*scope));
+                key
+            })
+            .collect()
     }
 
     /// What is under way, and until when it may be applied.
@@ -108,8 +122,24 @@ mod tests {
         let (key, scopes) = (PermitKey { process, number: 3 }, [Scope::Token(4)]);
         let (mut gates, mut permits) = (Gates::default(), Permits::default());
         assert!(permits.begin(key, &scopes, 100, &mut gates));
-        permits.end(key, Outcome::Settled, 100, 100, &mut gates);
+        assert!(permits.end(key, 100, None, &mut gates));
         assert!(!permits.begin(key, &scopes, 100, &mut gates));
         assert!(gates.is_open(4, 1));
+    }
+
+    /// An owner ends thousands of writes a second, and looks through all that it remembers with
+    /// each tick.
+    #[test]
+    fn what_has_ended_is_remembered_for_a_moment_only() {
+        let process = Identity { id: MemberId(1), incarnation: Incarnation(2) };
+        let (mut gates, mut permits) = (Gates::default(), Permits::default());
+        for number in 0..1_000 {
+            let (key, now) = (PermitKey { process, number }, number);
+            permits.begin(key, &[Scope::Token(4)], 1_000_000, &mut gates);
+            permits.end(key, now + 10, None, &mut gates);
+            permits.end(key, now + 10, None, &mut gates);
+            permits.expire(now, &mut gates);
+            assert!(permits.ended.len() <= 10 && permits.forgotten.len() <= 10);
+        }
     }
 }

@@ -61,8 +61,8 @@ pub fn give_away(map: &mut Map, from: &[MemberId]) {
 }
 
 /// What `me` is to get from one other member that has more than its quota: the owner and its
-/// shards, none if the map is as it should be. Every move that all members make so brings the map
-/// nearer to the quotas, and none is made twice.
+/// shards. None if the quotas are kept. Every such move brings the map nearer to the quotas, and no
+/// two members make the same.
 #[must_use]
 pub fn wanted(map: &Map, me: MemberId) -> Option<(MemberId, Vec<usize>)> {
     if map.members.iter().any(|m| m.standing == Standing::Accused) {

@@ -1,8 +1,8 @@
 //! The promises that this member gives: "I do not accuse you before L(1+2ρ) from now".
 //!
 //! * A promise is for one incarnation, the one in this member's own map.
-//! * From before an accusation is sent, the accused gets no promise, until the map has passed the
-//!   version that the accusation was for. A queued accusation could apply until then.
+//! * Before it sends an accusation, a member stops to promise to the accused. It goes on when the
+//!   map has passed the version of the accusation, which could apply until then.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
-//! When a member is given up, in two steps: it is accused, and later its shards are taken.
+//! The takeover of a silent member, in two steps: it is accused, and later its shards are taken.
 //!
 //! * Silence counts only while this member itself was running and asked.
-//! * A member may accuse another only where every map that the other may act on has the accuser's
-//!   incarnation: the other has named a version with it, or T(1+2ρ) have passed since the join was
-//!   known to be applied.
-//! * Shards are taken L(1+2ρ) after the accusation was known to be applied, and after everything
-//!   has ended that this member promised.
+//! * A member may accuse another only if every map that the other may act on has the accuser's
+//!   incarnation. That is so if the other has named such a version. It is also so T(1+2ρ) after the
+//!   accuser's join was known to be applied.
+//! * Shards are taken L(1+2ρ) after the accusation was known to be applied. All promises of this
+//!   member to the accused must have ended too.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::identity::{Identity, MemberId};
 use crate::map::{Map, Standing};
 use crate::promise::Promises;
 
-/// A tick that comes so much later than the one before shows that this process stood still.
+/// A tick that is late by so much shows that this process stood still.
 const STOOD_STILL: Time = 300_000;
 
-/// A member that did not grant so many permits in time, one after the other, is as good as silent.
+/// A member that did not grant so many permits in time, one after the other, counts as silent.
 const HUNG: u32 = 8;
 
 #[derive(Debug, Default, Clone)]
@@ -81,21 +81,27 @@ impl Takeover {
         }
     }
 
-    /// Whom to accuse now.
-    pub fn to_accuse(&self, map: &Map, me: Identity, now: Time, config: &Config) -> Vec<Identity> {
+    /// Whom to accuse now: who is silent, or has a clock that `drifts`.
+    pub fn to_accuse(
+        &self,
+        map: &Map,
+        me: Identity,
+        (now, config): (Time, &Config),
+        drifts: impl Fn(Identity) -> bool,
+    ) -> Vec<Identity> {
         let Some((_, since, known)) = self.joined.filter(|_| map.is_active(me)) else {
             return Vec::new();
         };
         let settled = now >= known + config.stretched(config.confirm);
         let rank = map.active().take_while(|m| m.identity != me).count() as Time;
-        let patience = config.silence + config.rank_step * rank.min(5);
+        let timeout = config.silence + config.rank_step * rank.min(5);
         map.active()
             .map(|m| m.identity)
             .filter(|who| *who != me)
             .filter(|who| {
                 let heard = self.answered.get(who).copied().unwrap_or(now);
                 let hung = self.unanswered.get(who).is_some_and(|n| *n >= HUNG);
-                now >= heard.max(self.running_since) + patience || hung
+                now >= heard.max(self.running_since) + timeout || hung || drifts(*who)
             })
             .filter(|who| {
                 let knows_us = self.named.get(who).is_some_and(|version| *version >= since);

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use crate::identity::{Incarnation, MemberId};
 use crate::malformed::Malformed;
 use crate::map::Map;
+#[cfg(test)]
+use crate::message::Detail;
 use crate::message::{Answer, Envelope, Message, Outcome, RowKey, Scope, ShardState};
 use crate::packed::{Reader, put_varint};
 
@@ -75,10 +77,11 @@ const PULLED: u8 = 25;
 fn put_message(out: &mut Vec<u8>, message: &Message) -> u8 {
     match message {
         Message::Ping { hash, sent } => numbers(out, PING, &[*hash, *sent]),
-        Message::Pong { hash, sent, to, promise } => {
+        Message::Pong { hash, sent, to, promise, clock } => {
             out.extend(to.0.to_le_bytes());
             numbers(out, PONG, &[*hash, *sent]);
             out.push((*promise).into());
+            put_varint(out, *clock);
             PONG
         }
         Message::MapWanted => MAP_WANTED,
@@ -104,14 +107,16 @@ fn put_message(out: &mut Vec<u8>, message: &Message) -> u8 {
 
 fn put_about_rows(out: &mut Vec<u8>, message: &Message) -> u8 {
     match message {
-        Message::Begin { number, attempt, scopes } => {
+        Message::Begin { number, attempt, scopes, detail } => {
             numbers(out, BEGIN, &[*number, (*attempt).into()]);
             put_scopes(out, scopes);
+            put_bytes(out, detail);
             BEGIN
         }
-        Message::Drop { number, attempt, scopes, weak } => {
+        Message::Drop { number, attempt, scopes, detail, weak } => {
             numbers(out, DROP, &[*number, (*attempt).into(), (*weak).into()]);
             put_scopes(out, scopes);
+            put_bytes(out, detail);
             DROP
         }
         Message::Grant { to, number, attempt, duration } => {
@@ -229,7 +234,7 @@ fn about_map(kind: u8, body: &mut Reader<'_>) -> Result<Message, Malformed> {
             let to = body.incarnation()?;
             let (hash, sent) = (body.varint()?, body.varint()?);
             let promise = body.u8()? == 1;
-            Message::Pong { hash, sent, to, promise }
+            Message::Pong { hash, sent, to, promise, clock: body.varint()? }
         }
         MAP_WANTED => Message::MapWanted,
         MAP_IS => Message::MapIs(Arc::new(Map::decode(body.0)?)),
@@ -249,12 +254,14 @@ fn about_rows(kind: u8, body: &mut Reader<'_>) -> Result<Message, Malformed> {
     Ok(match kind {
         BEGIN => {
             let (number, attempt) = (body.varint()?, attempt(body)?);
-            Message::Begin { number, attempt, scopes: repeat(body, 1, scope)? }
+            let scopes = repeat(body, 1, scope)?;
+            Message::Begin { number, attempt, scopes, detail: bytes(body)?.into() }
         }
         DROP => {
             let (number, attempt) = (body.varint()?, attempt(body)?);
             let weak = body.varint()? != 0;
-            Message::Drop { number, attempt, weak, scopes: repeat(body, 1, scope)? }
+            let scopes = repeat(body, 1, scope)?;
+            Message::Drop { number, attempt, weak, scopes, detail: bytes(body)?.into() }
         }
         GRANT => {
             let (to, number) = to_and_number(body)?;
@@ -274,6 +281,7 @@ fn about_rows(kind: u8, body: &mut Reader<'_>) -> Result<Message, Malformed> {
                 0 => Outcome::Settled,
                 1 => Outcome::Weak,
                 2 => Outcome::Unknown,
+                3 => Outcome::Refused,
                 _ => return Err(Malformed::Unknown),
             };
             Message::End { number, outcome }
@@ -296,6 +304,12 @@ fn about_rows(kind: u8, body: &mut Reader<'_>) -> Result<Message, Malformed> {
             };
             Message::Found { to, number, answer }
         }
+        _ => about_pulls(kind, body)?,
+    })
+}
+
+fn about_pulls(kind: u8, body: &mut Reader<'_>) -> Result<Message, Malformed> {
+    Ok(match kind {
         PULL => {
             let (number, token) = (body.varint()?, body.u64()? as i64);
             Message::Pull { number, key: RowKey { token, bytes: bytes(body)? } }
@@ -362,6 +376,7 @@ mod tests {
     fn messages() -> Vec<Message> {
         let (to, number, attempt) = (Incarnation(9), 300, 2);
         let scopes = vec![Scope::Token(-4), Scope::All];
+        let detail: Detail = b"rows".as_slice().into();
         let key = RowKey { token: i64::MIN, bytes: b"key".to_vec() };
         let row = Answer::Row(Some(b"row".to_vec()));
         let state = ShardState {
@@ -375,18 +390,19 @@ mod tests {
         let found = |answer| Message::Found { to, number, answer };
         vec![
             Message::Ping { hash: u64::MAX, sent: 1 },
-            Message::Pong { hash: 0, sent: 1 << 63, to, promise: true },
-            Message::Pong { hash: 0, sent: 1, to, promise: false },
+            Message::Pong { hash: 0, sent: 1 << 63, to, promise: true, clock: 1 << 63 },
+            Message::Pong { hash: 0, sent: 1, to, promise: false, clock: 0 },
             Message::MapWanted,
             Message::MapIs(Arc::new(Map::empty(8))),
-            Message::Begin { number, attempt, scopes: scopes.clone() },
+            Message::Begin { number, attempt, scopes: scopes.clone(), detail: detail.clone() },
             Message::Grant { to, number, attempt, duration: 1_500_000 },
-            Message::Drop { number, attempt, scopes, weak: true },
+            Message::Drop { number, attempt, scopes, detail, weak: true },
             Message::Dropped { to, number, attempt },
             Message::Refused { to, number, attempt },
             end(Outcome::Settled),
             end(Outcome::Weak),
             end(Outcome::Unknown),
+            end(Outcome::Refused),
             Message::Get { wanted: vec![(1, key.clone()), (2, key.clone())] },
             Message::Pull { number, key },
             Message::Pulled { to, number, cached: None },

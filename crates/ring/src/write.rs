@@ -1,4 +1,4 @@
-//! The writer's side: permits from every owner, the write itself, and the ack rule.
+//! The writer's side of a write: permits from every owner, the write itself, the acknowledgement.
 //!
 //! ```text
 //! Asking --every permit valid--> Sent --answer within every permit--> acknowledged
@@ -6,10 +6,10 @@
 //!    +--a permit has run out      +--answer too late--> Dropping --every DROP done--> acknowledged
 //! ```
 //!
-//! * A permit counts from the sending of the question that it answers.
-//! * The client is acknowledged only if the database's answer came within every permit. Otherwise
-//!   the present owners drop what was written first, and where they cannot be reached the client
-//!   hears that the outcome is unknown.
+//! * A permit counts from the sending of the BEGIN that it answers.
+//! * The client is acknowledged if the database's answer came within every permit.
+//! * If it came later, the present owners drop the rows first. If they cannot be reached, the
+//!   client hears that the outcome is unknown.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::config::{Config, Time};
 use crate::identity::MemberId;
 use crate::io::{Action, FailReason, Io, WriteResult};
 use crate::map::Map;
-use crate::message::{Message, Outcome, Scope};
+use crate::message::{Detail, Message, Outcome, Scope};
 
 #[derive(Debug, Default, Clone)]
 pub struct Writes {
@@ -29,6 +29,8 @@ pub struct Writes {
 struct Write {
     client: u64,
     scopes: Vec<Scope>,
+    detail: Detail,
+    /// When it began to ask its owners: for permits, or to drop.
     began: Time,
     phase: Phase,
     /// The version of the map that the owners are of.
@@ -61,11 +63,18 @@ pub type Outgoing = (MemberId, Message);
 
 impl Writes {
     /// A client wants to write.
-    pub fn begin(&mut self, client: u64, scopes: Vec<Scope>, map: &Map, io: &mut Io<'_>) -> u64 {
+    pub fn begin(
+        &mut self,
+        client: u64,
+        (scopes, detail): (Vec<Scope>, Detail),
+        map: &Map,
+        io: &mut Io<'_>,
+    ) -> u64 {
         self.next += 1;
         let write = Write {
             client,
             scopes,
+            detail,
             began: io.now,
             phase: Phase::Asking,
             version: map.version,
@@ -78,7 +87,7 @@ impl Writes {
     }
 
     /// Asks owners that have not been asked, have not answered in time, or whose permit has run
-    /// out; sends the write when every permit is valid. Returns what to send, and who was silent.
+    /// out. Sends the write when every permit is valid. Returns what to send, and who was silent.
     pub fn advance(
         &mut self,
         number: u64,
@@ -138,11 +147,13 @@ impl Writes {
                 coverage_mark!(AnsweredTooLate);
                 write.phase = Phase::Dropping { weak: result == WriteResult::DoneWeakly };
                 write.asks.clear();
+                // The owners have their time anew: the database has taken all of the first.
+                write.began = io.now;
                 Vec::new()
             }
             WriteResult::Refused => {
                 io.actions.push(Action::Fail { client, reason: FailReason::NotSent });
-                self.finish(number, Outcome::Settled)
+                self.finish(number, Outcome::Refused)
             }
             WriteResult::Unknown => {
                 io.actions.push(Action::Fail { client, reason: FailReason::Unknown });
@@ -165,7 +176,7 @@ impl Writes {
         let (client, asking) = (write.client, write.phase == Phase::Asking);
         let reason = if asking { FailReason::NotSent } else { FailReason::Unknown };
         io.actions.push(Action::Fail { client, reason });
-        self.finish(number, if asking { Outcome::Settled } else { Outcome::Unknown })
+        self.finish(number, if asking { Outcome::Refused } else { Outcome::Unknown })
     }
 
     fn finish(&mut self, number: u64, outcome: Outcome) -> Vec<Outgoing> {
@@ -232,16 +243,67 @@ impl Write {
             self.attempts += 1;
             (ask.attempt, ask.sent, ask.granted) = (self.attempts, now, None);
             let (attempt, scopes) = (ask.attempt, ask.scopes.clone());
+            let detail = self.detail.clone();
             out.push((
                 *owner,
                 match dropping {
-                    Some(weak) => Message::Drop { number, attempt, scopes, weak },
-                    None => Message::Begin { number, attempt, scopes },
+                    Some(weak) => Message::Drop { number, attempt, scopes, detail, weak },
+                    None => Message::Begin { number, attempt, scopes, detail },
                 },
             ));
             if dropping.is_none() && !self.told.contains(owner) {
                 self.told.push(*owner);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Incarnation;
+    use crate::map::Profile;
+
+    const OWNER: MemberId = MemberId(2);
+
+    /// Runs a step of the write at a time: what is sent, and the actions.
+    fn step(
+        now: Time,
+        act: impl FnOnce(&mut Io<'_>) -> Vec<Outgoing>,
+    ) -> (Vec<Message>, Vec<Action>) {
+        let (mut rows, mut random) = (crate::sim::rows(), || 0);
+        let mut io = Io { now, rows: &mut rows, random: &mut random, actions: Vec::new() };
+        let out = act(&mut io).into_iter().map(|(_, message)| message).collect();
+        (out, io.actions)
+    }
+
+    /// TRUNCATE and changes of the schema may take longer than owners have to answer.
+    #[test]
+    fn a_write_that_the_database_took_long_for_is_acknowledged_once_its_owner_has_dropped() {
+        let (config, mut writes) = (Config::default(), Writes::default());
+        let mut map = Map { version: 1, ..Map::empty(1) };
+        map.put(OWNER, Incarnation(1), Profile::default());
+        map.give(0, Some(OWNER));
+        let scopes = vec![Scope::Token(1)];
+        let (out, _) = step(0, |io| {
+            writes.begin(7, (scopes, Detail::from([])), &map, io);
+            writes.advance(1, &map, &config, io).0
+        });
+        let [Message::Begin { attempt, .. }] = out[..] else { panic!("{out:?}") };
+        writes.answered(1, OWNER, attempt, config.lease);
+        let (_, actions) = step(1, |io| writes.advance(1, &map, &config, io).0);
+        assert!(matches!(actions[..], [Action::SendWrite { number: 1, .. }]));
+        let late = 2 * config.write;
+        let (out, actions) = step(late, |io| {
+            assert!(writes.written(1, WriteResult::Done, io).is_empty());
+            writes.advance(1, &map, &config, io).0
+        });
+        let [Message::Drop { attempt, .. }] = out[..] else { panic!("{out:?}") };
+        assert!(actions.is_empty());
+        let (out, actions) = step(late + 1, |io| writes.give_up(1, &config, io));
+        assert!(out.is_empty() && actions.is_empty(), "the owner has just been asked");
+        writes.answered(1, OWNER, attempt, 0);
+        let (_, actions) = step(late + 2, |io| writes.advance(1, &map, &config, io).0);
+        assert!(matches!(actions[..], [Action::Acknowledge { client: 7 }]));
     }
 }

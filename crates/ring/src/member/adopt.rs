@@ -21,17 +21,21 @@ impl Member {
         if me != self.me {
             self.join.begin();
         }
+        let stays = me.is_some() && me == self.me;
         self.me = me;
         self.hash = map.fingerprint();
         // Moves do not wait for each other: only members that come and go make the map unstable.
         if self.map.as_ref().is_none_or(|old| old.members != map.members) {
             self.stable_since = io.now;
+            self.fills_up = false;
         }
         self.promises.adopted(&map);
         self.transactions.adopted(&map);
         self.takeover.adopted(&map, me, io.now);
+        self.drifts.adopted(&map);
         self.handover.adopted();
-        self.custody.adopted(&map, self.id, io.now, &self.config);
+        let maps = (&*map, self.map.as_deref(), stays);
+        self.custody.adopted(maps, self.id, io.now, &self.config, io.rows);
         self.map = Some(map);
         self.reckon();
         if !first {

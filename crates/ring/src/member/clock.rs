@@ -1,4 +1,4 @@
-//! What happens by itself as time passes, and the answers about the map.
+//! What a member does as time passes, and when the map is read or changed.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ impl Member {
     /// Time has passed. To be called some twenty times a second.
     pub fn tick(&mut self, io: &mut Io<'_>) {
         self.takeover.tick(io.now);
-        self.custody.tick(io.now);
+        self.custody.tick(io.now, io.rows);
         let after = self.config.transaction;
         if let Some(map) = self.transactions.overdue(io.now, after) {
             self.transactions.unknown(&map);
@@ -102,10 +102,18 @@ impl Member {
     /// Asks for shards that are to be ours, once the map has been the same for long enough.
     fn ask_for_shards(&mut self, io: &mut Io<'_>) {
         let Some(map) = self.map.clone().filter(|_| self.active_me().is_some()) else { return };
-        if self.leaving
-            || self.transactions.is_busy()
-            || io.now < self.stable_since + self.config.stable
-        {
+        // Whoever leaves is not kept waiting.
+        let leaves = map.active().any(|member| {
+            member.profile.weight == 0 && map.owned_by(member.identity.id).next().is_some()
+        });
+        // Nor is whoever has none yet: drivers do not know of an instance without shards. It goes
+        // on until it has its part.
+        let stable = |wait| io.now >= self.stable_since + wait;
+        if map.owned_by(self.id).next().is_none() && stable(self.config.stable / 10) {
+            self.fills_up = true;
+        }
+        let is_stable = leaves || self.fills_up || stable(self.config.stable);
+        if self.leaving || self.transactions.is_busy() || !is_stable {
             return;
         }
         if let Some((from, message)) = self.handover.ask(&map, self.id, io.now, &self.config) {

@@ -1,17 +1,23 @@
-//! Which transaction to begin, if any: the first of these that is called for.
+//! Which transaction a member begins, if any.
 //!
-//! 1. Not in the map under an incarnation of this process: found the ring, restart or join.
-//! 2. Accused: join again.
-//! 3. Active: take the shards of who was accused for long enough; accuse who is silent; move
-//!    shards that were handed over; settle one of unknown outcome; leave.
+//! - Not in the map under an incarnation of this process: it founds the ring, restarts or joins,
+//!   unless its clock does not run like those of most members.
+//! - Accused: it joins again.
+//! - Active: the first of these that is due.
+//!   1. Take the shards of a member that was accused for long enough.
+//!   2. Accuse a member that is silent, or whose clock does not run like the others'.
+//!   3. Move shards that were handed over.
+//!   4. Settle a transaction of unknown outcome.
+//!   5. Say which settings it has now.
+//!   6. Leave.
 
 use std::sync::Arc;
 
 use super::Member;
-use crate::identity::{Identity, MemberId};
+use crate::identity::{Identity, MemberId, RingId};
 use crate::io::{Action, Io};
 use crate::map::{Map, Standing};
-use crate::placement;
+use crate::{placement, settings};
 
 impl Member {
     /// Begins the transaction that is called for. After one of unknown outcome the map is read
@@ -35,21 +41,30 @@ impl Member {
     }
 
     fn judge_as_joiner(&mut self, map: &Map, io: &mut Io<'_>) -> Option<Map> {
-        if self.leaving && map.entry(self.id).is_none() {
+        if self.leaving && map.entry(self.id).is_none() || self.drifts.is_odd(map, self.id, io.now)
+        {
             return None;
         }
         let nobody = Identity { id: self.id, incarnation: self.life };
         let restart =
             self.me.is_none() && map.entry(self.id).is_some_and(|m| m.standing == Standing::Active);
+        let fits = settings::fits(map, self.id, &self.profile.settings);
+        let restart = restart && fits;
         if !restart && !self.join.may_join(map, nobody, io.now, &self.config) {
             return None;
         }
+        if !fits && !self.join.is_deserted(io.now, &self.config) {
+            return None;
+        }
         self.join.begin();
-        // A fresh one for every attempt: an attempt of unknown outcome may still apply, and what
-        // is known of that incarnation then must not be taken for what is true of this.
+        // A fresh one for every attempt. An attempt of unknown outcome may still apply. What others
+        // then know of its incarnation must not be taken for knowledge of this one.
         let incarnation = io.incarnation();
         self.tried.push(incarnation);
         let mut next = map.next();
+        if map.version == 0 {
+            next.ring = RingId(incarnation.0);
+        }
         next.put(self.id, incarnation, self.profile.clone());
         placement::give_away(&mut next, &[]);
         Some(next)
@@ -61,7 +76,9 @@ impl Member {
             coverage_mark!(TookShards);
             return Some(without(map, &taken));
         }
-        let silent = self.takeover.to_accuse(map, me, io.now, &self.config);
+        let is_odd = self.drifts.is_odd(map, self.id, io.now);
+        let drifts = |who: Identity| !is_odd && self.drifts.is_suspect(who.id, io.now);
+        let silent = self.takeover.to_accuse(map, me, (io.now, &self.config), drifts);
         if !silent.is_empty() {
             coverage_mark!(AccusedSomebody);
             let mut next = map.next();
@@ -79,13 +96,24 @@ impl Member {
             coverage_mark!(MovedOn);
             return Some(map.next());
         }
-        self.leave_if_empty(map, io)
+        self.tell_settings(map, me).or_else(|| self.leave_if_empty(map, io))
+    }
+
+    /// The map has other settings of this member than it has now.
+    fn tell_settings(&self, map: &Map, me: Identity) -> Option<Map> {
+        let mut next = map.next();
+        let entry = next.members.iter_mut().find(|member| member.identity == me)?;
+        if entry.profile.settings == self.profile.settings {
+            return None;
+        }
+        entry.profile.settings.clone_from(&self.profile.settings);
+        Some(next)
     }
 
     /// Whether shards were handed over for this version so long ago that the move will not come.
     fn waits_for_a_move(&self, map: &Map, io: &Io<'_>) -> bool {
-        let patience = self.config.transaction * 2;
-        self.custody.leaving() == Some(map.version) && io.now >= self.handed + patience
+        let timeout = self.config.transaction * 2;
+        self.custody.leaving() == Some(map.version) && io.now >= self.handed + timeout
     }
 
     /// A member that leaves wants no shards, and goes when it has none. The last member first stops
@@ -123,3 +151,7 @@ fn without(map: &Map, gone: &[MemberId]) -> Map {
     next.remove(&rest);
     next
 }
+
+#[cfg(test)]
+#[path = "judge_tests.rs"]
+mod tests;

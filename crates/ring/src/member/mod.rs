@@ -1,8 +1,13 @@
 //! One instance of the ring: composes the state machines and passes inputs to them.
 //!
-//! [`clock`] has what happens by itself as time passes, [`judge`] which transaction to begin,
-//! [`adopt`] what a newer map changes, [`receive`] what messages do, [`serve`] what clients and the
-//! database's rows do.
+//! | input | where |
+//! |---|---|
+//! | time, answers about the map | [`clock`] |
+//! | messages of other members | [`receive`] |
+//! | reads and writes of clients, rows of the database | [`serve`] |
+//!
+//! [`judge`] decides which transaction to begin, [`adopt`] what a newer map changes.
+//! [`Lease`](crate::lease) decides whether it may serve.
 
 mod adopt;
 mod clock;
@@ -15,15 +20,17 @@ use std::sync::Arc;
 
 use crate::config::{Config, Time};
 use crate::custody::{Custody, Durable};
+use crate::drift::Drifts;
 use crate::handover::Handover;
 use crate::identity::{Identity, Incarnation, MemberId};
 use crate::io::{Action, Io};
 use crate::join::Join;
 use crate::lease::Lease;
 use crate::lookup::Lookups;
-use crate::map::{Map, Profile};
+use crate::map::{Map, Profile, Setting};
 use crate::message::{Envelope, Message};
 use crate::promise::Promises;
+use crate::settings::{Agreement, agreement};
 use crate::takeover::Takeover;
 use crate::transaction::Transactions;
 use crate::write::Writes;
@@ -39,8 +46,10 @@ pub struct Member {
     /// The adopted map, `None` before the first was seen.
     map: Option<Arc<Map>>,
     hash: u64,
-    /// Since when its members are the same.
+    /// Since when its members have not changed.
     stable_since: Time,
+    /// Whether this member had no shards when its members were the same for a while.
+    fills_up: bool,
     /// Who we are in it.
     me: Option<Identity>,
     /// The incarnations that this process has tried to become.
@@ -54,6 +63,7 @@ pub struct Member {
     lease: Lease,
     promises: Promises,
     takeover: Takeover,
+    drifts: Drifts,
     join: Join,
     transactions: Transactions,
     handover: Handover,
@@ -92,6 +102,7 @@ impl Member {
             map: None,
             hash: 0,
             stable_since: io.now,
+            fills_up: false,
             me: None,
             tried: Vec::new(),
             leaving: false,
@@ -101,6 +112,7 @@ impl Member {
             lease: Lease::default(),
             promises: Promises::default(),
             takeover: Takeover::default(),
+            drifts: Drifts::default(),
             join: Join::default(),
             transactions: Transactions::default(),
             handover: Handover::default(),
@@ -122,10 +134,44 @@ impl Member {
         self.leaving = true;
     }
 
+    /// What its operator says now of the settings that all members share. Under the old or the new
+    /// ones others may write what nobody asks us for: rows of earlier epochs do not count any more.
+    pub fn set_settings(&mut self, settings: Vec<Setting>) {
+        self.profile.settings = settings;
+        self.custody.distrust_older();
+    }
+
+    /// Whether it has the ring's settings. Callers that cache must not while it has not.
+    #[must_use]
+    pub fn agreement(&self) -> Agreement {
+        agreement(self.map.as_deref(), self.id, &self.profile.settings)
+    }
+
+    /// What it said last, see [`Member::set_settings`].
+    #[must_use]
+    pub fn settings(&self) -> &[Setting] {
+        &self.profile.settings
+    }
+
     /// When the lease ends, on this instance's clock; 0 for none.
     #[must_use]
     pub fn lease_end(&self) -> Time {
         self.lease.end()
+    }
+
+    /// When the read of the map was sent that last showed this instance as active; `None` before
+    /// the first. The lease ends [`Config::confirm`] later.
+    #[must_use]
+    pub fn confirmed(&self) -> Option<Time> {
+        self.lease.confirmed()
+    }
+
+    /// The active members whose clocks do not run like ours, and whether ours is most likely the
+    /// one at fault. Neither promises the other anything.
+    #[must_use]
+    pub fn drifting(&self, now: Time) -> (Vec<MemberId>, bool) {
+        let Some(map) = &self.map else { return (Vec::new(), false) };
+        (self.drifts.suspects(map, now), self.drifts.is_odd(map, self.id, now))
     }
 
     /// The adopted map.
@@ -144,7 +190,28 @@ impl Member {
         self.map.as_ref().map_or(0, |m| m.version)
     }
 
-    fn envelope(&self, message: Message) -> Envelope {
+    /// This process.
+    #[must_use]
+    pub fn life(&self) -> Incarnation {
+        self.life
+    }
+
+    /// Who this instance is in its map, if it is an active member of it.
+    #[must_use]
+    pub fn identity(&self) -> Option<Identity> {
+        self.active_me()
+    }
+
+    /// Changes whenever [`Member::shards`] may have changed: version of the map, shards that are
+    /// being handed over, whether this instance is active.
+    #[must_use]
+    pub fn serves(&self) -> (u64, usize, bool) {
+        (self.version(), self.custody.leaving_count(), self.is_active())
+    }
+
+    /// A message of this member, for callers that look rows up themselves.
+    #[must_use]
+    pub fn envelope(&self, message: Message) -> Envelope {
         Envelope {
             from: self.id,
             life: self.life,
@@ -197,7 +264,7 @@ impl Member {
         self.settle(io);
     }
 
-    /// Moves the version on, as somebody else's change of the map does.
+    /// Moves the version on, as another member's change of the map does.
     pub fn move_on(&mut self, io: &mut Io<'_>) {
         let Some(map) = self.map.clone().filter(|_| self.active_me().is_some()) else { return };
         if !self.transactions.is_busy() {

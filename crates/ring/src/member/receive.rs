@@ -1,9 +1,9 @@
-//! What messages do.
+//! Messages of other members: which handler each goes to.
 
 use super::Member;
-use crate::identity::Incarnation;
-use crate::io::Io;
-use crate::message::{Envelope, Message, Scope};
+use crate::identity::{Incarnation, MemberId};
+use crate::io::{Io, WriteBody};
+use crate::message::{Envelope, Message, ShardState};
 use crate::permit::PermitKey;
 
 impl Member {
@@ -30,14 +30,16 @@ impl Member {
                     self.adopt(map, io);
                 }
             }
-            Message::Begin { number, attempt, ref scopes } => {
-                self.begun(&envelope, (key(number), attempt, scopes), io);
+            Message::Begin { number, attempt, ref scopes, ref detail } => {
+                let body = WriteBody { scopes, detail };
+                self.begun(&envelope, (key(number), attempt, body), io);
             }
-            Message::Drop { number, attempt, ref scopes, weak } => {
-                self.drop_wanted(&envelope, (number, attempt, scopes, weak), io);
+            Message::Drop { number, attempt, ref scopes, ref detail, weak } => {
+                let body = WriteBody { scopes, detail };
+                self.drop_wanted(&envelope, (number, attempt, body, weak), io);
             }
             Message::End { number, outcome } => {
-                self.custody.end(key(number), outcome, io.now, &self.config);
+                self.custody.end(key(number), outcome, (io.now, &self.config), io.rows);
             }
             Message::Get { wanted } => {
                 for (number, row) in wanted {
@@ -61,6 +63,7 @@ impl Member {
         match envelope.message {
             Message::Grant { to, number, attempt, duration } if ours(to) => {
                 self.takeover.granted(sender, true);
+                let duration = duration.min(self.config.lease);
                 self.writes.answered(number, from, attempt, duration);
                 self.advance_write(number, io);
             }
@@ -79,19 +82,36 @@ impl Member {
             Message::Found { to, number, answer } if ours(to) => {
                 self.found(from, number, answer, io);
             }
-            Message::Handover { to, version, ref states } if ours(to) => {
-                let Some(map) = self.map.clone() else { return };
-                if self.handover.received(&map, from, version, states) {
-                    self.custody.receive(version, states, io.now, &self.config);
-                    self.judge(io);
-                }
+            Message::Handover { to, version, states } if ours(to) => {
+                self.handed_over(from, version, states, io);
             }
             _ => {}
         }
     }
 
+    /// The old owner's snapshot. While it has other settings than we have, others may write what
+    /// nobody asks it for: its dirty bits say nothing.
+    fn handed_over(
+        &mut self,
+        from: MemberId,
+        version: u64,
+        mut states: Vec<ShardState>,
+        io: &mut Io<'_>,
+    ) {
+        let Some(map) = self.map.clone() else { return };
+        if !self.handover.received(&map, from, version, &states) {
+            return;
+        }
+        let theirs = map.entry(from).map(|entry| &entry.profile.settings);
+        if theirs != Some(&self.profile.settings) {
+            states.iter_mut().for_each(|state| state.dirty.clear());
+        }
+        self.custody.receive(version, &states, io.now, &self.config);
+        self.judge(io);
+    }
+
     /// Whoever has the older map fetches the newer.
-    fn compare_versions(&mut self, from: crate::MemberId, version: u64, io: &mut Io<'_>) {
+    fn compare_versions(&mut self, from: MemberId, version: u64, io: &mut Io<'_>) {
         if version > self.version() && self.map.is_some() {
             self.send(from, Message::MapWanted, io);
         }
@@ -104,20 +124,27 @@ impl Member {
         // Two maps of one version are of two rings: somebody has made the row anew.
         let strange = envelope.version == self.version() && hash != self.hash;
         let promise = match &self.map {
-            Some(map) if !strange && self.me.is_some_and(|me| map.is_active(me)) => {
+            Some(map)
+                if !strange
+                    && self.me.is_some_and(|me| map.is_active(me))
+                    && !self.drifts.is_suspect(whom.id, io.now) =>
+            {
                 self.promises.give(map, whom, io.now)
             }
             _ => false,
         };
-        let pong = Message::Pong { hash: self.hash, sent, to: envelope.life, promise };
+        let (hash, to, clock) = (self.hash, envelope.life, io.now);
+        let pong = Message::Pong { hash, sent, to, promise, clock };
         self.send(envelope.from, pong, io);
     }
 
     fn ponged(&mut self, envelope: &Envelope, io: &mut Io<'_>) {
-        let Message::Pong { sent, to, promise, .. } = envelope.message else { return };
+        let Message::Pong { sent, to, promise, clock, .. } = envelope.message else { return };
         if to != self.life {
             return;
         }
+        let of = (envelope.from, envelope.life);
+        self.drifts.answered(of, (sent, io.now, clock), self.config.rho);
         self.takeover.answered(envelope.sender(), io.now);
         self.join.answered(envelope.sender(), io.now);
         self.compare_versions(envelope.from, envelope.version, io);
@@ -131,7 +158,7 @@ impl Member {
     fn begun(
         &mut self,
         envelope: &Envelope,
-        (key, attempt, scopes): (PermitKey, u32, &[Scope]),
+        (key, attempt, body): (PermitKey, u32, WriteBody<'_>),
         io: &mut Io<'_>,
     ) {
         let Some(map) = self.map.clone() else { return };
@@ -139,7 +166,7 @@ impl Member {
         let duration = self.lease.end().saturating_sub(io.now).min(self.config.lease);
         let until = io.now + self.config.intent();
         let granted = duration > 0
-            && self.custody.begin(&map, self.id, envelope.version, (key, scopes), until, io.rows);
+            && self.custody.begin(&map, self.id, envelope.version, (key, body), until, io.rows);
         let answer = if granted {
             Message::Grant { to, number, attempt, duration }
         } else {
@@ -154,15 +181,15 @@ impl Member {
     fn drop_wanted(
         &mut self,
         envelope: &Envelope,
-        (number, attempt, scopes, weak): (u64, u32, &[Scope], bool),
+        (number, attempt, body, weak): (u64, u32, WriteBody<'_>, bool),
         io: &mut Io<'_>,
     ) {
         let Some(map) = self.map.clone() else { return };
         let to = envelope.life;
-        let hold = weak.then(|| io.now + self.config.stretched(self.config.hold));
         let version = envelope.version;
+        let at = (io.now, &*self.config);
         let dropped = io.now < self.lease.end()
-            && self.custody.drop_rows(&map, self.id, version, scopes, hold, io.rows);
+            && self.custody.forget(&map, self.id, version, (body, weak), at, io.rows);
         let answer = if dropped {
             Message::Dropped { to, number, attempt }
         } else {

@@ -1,11 +1,16 @@
-//! What clients want, and what the database says of rows.
+//! Reads and writes of clients, reads of other instances, and rows of the database. Whether this
+//! member may serve at all is the lease's decision (`lease.rs`).
+
+use std::sync::Arc;
 
 use super::Member;
-use crate::custody::Look;
+use crate::config::Time;
+use crate::custody::{Carried, FillTerms, Kept, Look};
 use crate::identity::{Incarnation, MemberId};
 use crate::io::{Action, FailReason, Io, ReadSource, WriteResult};
 use crate::lookup::Asker;
-use crate::message::{Answer, Message, RowKey, Scope};
+use crate::map::Map;
+use crate::message::{Answer, Detail, Message, RowKey, Scope};
 
 impl Member {
     /// A client wants a row.
@@ -20,14 +25,66 @@ impl Member {
     }
 
     /// A client wants to write. The answer comes as an acknowledgement or a failure.
-    pub fn write(&mut self, client: u64, scopes: Vec<Scope>, io: &mut Io<'_>) {
+    pub fn write(&mut self, client: u64, scopes: Vec<Scope>, detail: Detail, io: &mut Io<'_>) {
         let Some(map) = self.map.clone() else {
             io.actions.push(Action::Fail { client, reason: FailReason::NotSent });
             return;
         };
-        let number = self.writes.begin(client, scopes, &map, io);
+        let number = self.writes.begin(client, (scopes, detail), &map, io);
         self.advance_write(number, io);
         self.settle(io);
+    }
+
+    /// Whether a row of this token that is not cached may be filled, under the present lease; see
+    /// [`FillTerms`]. For callers that look rows up and fill them themselves. Such a fill is
+    /// installed under the epoch of these terms, if no write to its rows has begun since.
+    #[must_use]
+    pub fn fill_terms(&self, token: i64, now: Time) -> Option<FillTerms> {
+        let map = self.map.as_ref().filter(|_| now < self.lease.end())?;
+        self.custody.fill_terms(map, self.id, token, now)
+    }
+
+    /// Whether a row that is missing may be found without the database, where it is not kept under
+    /// the present epoch. For callers that look rows up themselves.
+    #[must_use]
+    pub fn carried(&self, token: i64, now: Time) -> Option<Carried> {
+        let map = self.map.as_ref().filter(|_| now < self.lease.end())?;
+        self.custody.carried(map, self.id, token, now)
+    }
+
+    /// Whether a row of this token counts still that was cached under an epoch before the present
+    /// one, here or elsewhere. It is installed as a fill is that began before this question: if no
+    /// write to it has begun since.
+    #[must_use]
+    pub fn counts_still(&self, token: i64, cached: u64) -> bool {
+        let installs =
+            |map: &Arc<Map>| self.custody.may_install_pulled(map, self.id, token, cached).is_some();
+        self.map.as_ref().is_some_and(installs)
+    }
+
+    /// Rows were forgotten for a reason that no write of the ring has told. Those of earlier epochs
+    /// do not count any more.
+    pub fn distrust_older(&mut self) {
+        self.custody.distrust_older();
+    }
+
+    /// For the time of a hold fills may miss writes, for a reason that no write of the ring has
+    /// told. Callers know that of their own fills; the next owners of our shards hear of it.
+    pub fn weaken(&mut self, now: Time) {
+        self.custody.note_weak(&[Scope::All], now, &self.config);
+    }
+
+    /// The shards whose rows this member may serve while its lease lasts, with their epochs.
+    #[must_use]
+    pub fn shards(&self) -> Vec<(usize, u64)> {
+        let map = self.map.as_ref().filter(|_| self.active_me().is_some());
+        map.map_or_else(Vec::new, |map| self.custody.answered_for(map, self.id).collect())
+    }
+
+    /// What a successor of this process needs to know, see [`Durable::keep`](crate::Durable::keep).
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        Kept { ring: self.custody.ring(), shards: self.custody.kept() }
     }
 
     /// The database has answered a write.

@@ -1,4 +1,4 @@
-//! What processes want done: network and database with all that goes wrong there.
+//! Carries out the actions of the processes: network and database, with their faults.
 
 use std::sync::Arc;
 

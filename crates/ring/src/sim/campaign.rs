@@ -1,4 +1,4 @@
-//! Many seeds on all cores, and what becomes of one that fails.
+//! Many seeds on all cores. A seed that fails is shrunk and printed.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

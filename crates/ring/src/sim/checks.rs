@@ -1,4 +1,4 @@
-//! What is looked at in a run besides the answers that clients get.
+//! Checks during a run of everything but clients' answers: cached rows, leases, shards, liveness.
 
 use super::act::shown;
 use super::database::Database;
@@ -23,7 +23,10 @@ impl World {
         self.check_untroubled();
         self.read_past_the_ring();
         let at = self.random.below(self.nodes.len() as u64) as usize;
-        self.nodes[at].archive = self.nodes[at].rows.0.clone();
+        self.nodes[at].archive = self.nodes[at].rows.rows.clone();
+        if let Some(member) = &self.nodes[at].member {
+            self.nodes[at].kept = member.kept();
+        }
     }
 
     /// Somebody reads a row from the database itself, as an instance without a lease does. What was
@@ -71,7 +74,7 @@ impl World {
             let Some(map) = member.map() else { continue };
             for row in rows {
                 let token = self.plan.tokens[*row];
-                let Some((epoch, value)) = self.nodes[at].rows.0.get(&token) else { continue };
+                let Some((epoch, value)) = self.nodes[at].rows.rows.get(&token) else { continue };
                 let shard = map.shard_of(token);
                 let id = MemberId(at as u64);
                 let current = map.shards[shard] == truth.shards[shard];
@@ -115,6 +118,7 @@ impl World {
                 && map.shards[shard] == truth.shards[shard]
                 && member.custody().serves(map, owner, shard)
                 && !member.custody().knows_of_a_write(map, token, now)
+                && !node.rows.is_held(token)
             {
                 wrong = Some(format!("m{from} writes row {row}, which {owner:?} does not know"));
             }

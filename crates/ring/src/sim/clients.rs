@@ -1,4 +1,4 @@
-//! What clients do.
+//! The clients of a run: which reads and writes they send, and when.
 
 use super::event::{Event, Input};
 use super::plot::{Extent, MS};

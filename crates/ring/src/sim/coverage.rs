@@ -26,6 +26,7 @@ paths![
     GetJoined,
     GetUnanswered,
     HandoverTooLate,
+    HeldBesideRows,
     JoinedDeserted,
     Left,
     Moved,

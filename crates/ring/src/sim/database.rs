@@ -1,5 +1,5 @@
-//! The simulated database: the row of the map, which changes by linearisable compare-and-set, and
-//! rows of data on three replicas, whose writes come late or in part.
+//! The simulated database. The row of the map changes by linearisable compare-and-set. Rows of data
+//! are on three replicas, whose writes come late or in part.
 
 use std::sync::Arc;
 

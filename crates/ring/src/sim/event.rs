@@ -1,4 +1,4 @@
-//! What happens in a run, in the order of time.
+//! The queue of events of a run, in the order of time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

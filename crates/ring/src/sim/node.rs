@@ -4,32 +4,77 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::event::Input;
 use crate::config::Time;
-use crate::custody::Durable;
-use crate::io::{Action, Rows};
+use crate::custody::{Durable, Kept};
+use crate::io::{Action, Rows, WriteBody};
 use crate::member::Member;
-use crate::message::RowKey;
+use crate::message::{Outcome, RowKey, Scope};
+use crate::permit::PermitKey;
 
 /// A row and the epoch that it was cached in.
 pub type CachedRow = (u64, Option<Vec<u8>>);
 
+/// The cached rows of an instance. They outlive its process, and so do the gates of writes that it
+/// has granted: nothing is cached of these before they have ended.
 #[derive(Debug, Default, Clone)]
-pub struct SimRows(pub BTreeMap<i64, CachedRow>);
+pub struct SimRows {
+    pub rows: BTreeMap<i64, CachedRow>,
+    granted: BTreeMap<PermitKey, Vec<Scope>>,
+    /// What was granted by processes that have died, each with its end.
+    held: Vec<(Scope, Time)>,
+    /// On the instance's clock.
+    pub now: Time,
+}
+
+impl SimRows {
+    /// The process has died. `until`: when what it has granted cannot be applied any more; `None`
+    /// where the ring's own state keeps that.
+    pub fn died(&mut self, until: Option<Time>) {
+        let granted = std::mem::take(&mut self.granted);
+        if let Some(until) = until {
+            self.held.extend(granted.into_values().flatten().map(|scope| (scope, until)));
+        }
+    }
+
+    /// Whether an earlier process has granted a write to this token that may still be applied.
+    pub fn is_held(&self, token: i64) -> bool {
+        let touches = |scope: &Scope| matches!(scope, Scope::All) || *scope == Scope::Token(token);
+        self.held.iter().any(|(scope, until)| *until > self.now && touches(scope))
+    }
+}
 
 impl Rows for SimRows {
     fn get(&self, key: &RowKey) -> Option<(u64, Option<Vec<u8>>)> {
-        self.0.get(&key.token).cloned()
+        self.rows.get(&key.token).cloned()
     }
 
     fn install(&mut self, key: &RowKey, epoch: u64, row: Option<Vec<u8>>) {
-        self.0.insert(key.token, (epoch, row));
+        if self.is_held(key.token) {
+            coverage_mark!(HeldBesideRows);
+            return;
+        }
+        self.rows.insert(key.token, (epoch, row));
     }
 
-    fn drop_token(&mut self, token: i64) {
-        self.0.remove(&token);
+    fn begin(&mut self, write: PermitKey, body: WriteBody<'_>) {
+        self.forget(body, false);
+        self.granted.entry(write).or_default().extend(body.scopes);
+    }
+
+    fn end(&mut self, write: PermitKey, _: Outcome) {
+        assert!(self.granted.remove(&write).is_some(), "a write ends that has not begun");
+    }
+
+    fn forget(&mut self, body: WriteBody<'_>, _: bool) {
+        for scope in body.scopes {
+            match scope {
+                Scope::Token(token) => drop(self.rows.remove(token)),
+                Scope::All => self.rows.clear(),
+            }
+        }
     }
 
     fn drop_all(&mut self) {
-        self.0.clear();
+        self.rows.clear();
     }
 }
 
@@ -41,6 +86,8 @@ pub struct Node {
     pub rows: SimRows,
     /// The rows as they once were.
     pub archive: BTreeMap<i64, CachedRow>,
+    /// What the process had written down at some time, see [`Kept`].
+    pub kept: Kept,
     /// Clock: an offset, and how many millionths it is too fast.
     pub offset: Time,
     pub fast: u64,
@@ -73,6 +120,7 @@ impl Node {
             durable: Durable::default(),
             rows: SimRows::default(),
             archive: BTreeMap::new(),
+            kept: Kept::default(),
             offset,
             fast,
             life: 0,

@@ -1,4 +1,4 @@
-//! What is true, and what must hold of it.
+//! The oracle: what was written, acknowledged and read, and so what an answer may be.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
-//! Every order of deliveries, within bounds: three members, two writes to one row, reads at the
-//! heir, and one takeover, during which the old owner hears of nobody and does not know.
+//! Every order of deliveries in one history, within bounds. It has three members, two writes to one
+//! row, reads at the heir, and one takeover. During the takeover the old owner hears of nobody.
 //!
-//! What is explored: the order in which questions, permits, drops, ends, writes, reads of the
-//! database and their answers arrive, in the steps of time that a takeover takes, and when clients
-//! and the partition come between. PING, PONG and maps arrive at once where there is a link, and
-//! transactions apply at once. The bound is how often something overtakes what is longest on its
-//! way (Emmi, Qadeer, Rakamaric: delay-bounded scheduling, 2011). What is the same is visited once.
+//! Explored are the orders of arrival of messages, writes, reads of the database, and their
+//! answers. Steps of time, turns of clients and the partition come anywhere between. PING, PONG and
+//! maps arrive at once where there is a link, and transactions apply at once. The bound is how
+//! often an event overtakes the one that has waited longest (Emmi, Qadeer, Rakamaric: delay-bounded
+//! scheduling, 2011). Equal states are visited once.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
@@ -20,7 +20,7 @@ use crate::identity::MemberId;
 use crate::io::{Action, Io, TransactionResult, WriteResult};
 use crate::map::{Map, Profile};
 use crate::member::Member;
-use crate::message::{Envelope, Message, RowKey, Scope};
+use crate::message::{Detail, Envelope, Message, RowKey, Scope};
 
 const TOKEN: i64 = 5;
 /// One step of time.
@@ -31,7 +31,7 @@ const STEP: Time = 360 * MS;
 struct Bounds {
     /// Steps of time.
     steps: usize,
-    /// How often something else may come before what is longest on its way: another arrival, a
+    /// How often an event may overtake the one that has waited longest. An event is an arrival, a
     /// turn of a client or of the network, or a step of time.
     overtakings: usize,
 }
@@ -247,7 +247,7 @@ impl State {
         match turn {
             Turn::Write(at) => {
                 let scopes = vec![Scope::Token(TOKEN)];
-                self.with(at, |m, io| m.write(at as u64, scopes, io));
+                self.with(at, |m, io| m.write(at as u64, scopes, Detail::from([]), io));
             }
             Turn::Read(at) => self.with(at, |m, io| m.read(9, key, io)),
             Turn::Part => self.parted = true,
@@ -263,7 +263,7 @@ impl State {
                 continue;
             }
             serve.push(at);
-            let Some((epoch, Some(row))) = rows.0.get(&TOKEN) else { continue };
+            let Some((epoch, Some(row))) = rows.rows.get(&TOKEN) else { continue };
             let stamp = u64::from_le_bytes(row.as_slice().try_into().expect("eight bytes"));
             if stamp < self.floor && member.custody().row_counts(map, id, TOKEN, *epoch) {
                 return Err(format!("m{at} has write {stamp}, {} is acknowledged", self.floor));

@@ -67,6 +67,7 @@ pub fn config(random: &mut SimRandom) -> Config {
         stable: random.pick(&[500, 1_500]) * MS,
         pull: random.pick(&[0, 3_000, 3_000]) * MS,
         join_fill: 500 * MS,
+        weak_fills: false,
         shards: random.pick(&[4, 8, 16]),
     }
 }

@@ -1,8 +1,8 @@
-//! Staged runs: few members, few rows, little noise, and scenes in which one rule of the protocol
-//! is all that stands between a write and a stale read.
+//! Staged runs: few members, few rows, few random faults, and scenes. In a scene a single rule of
+//! the protocol prevents a stale read.
 //!
-//! A scene is a short list of faults with random timings. Its cast: the owner of the hot row, then
-//! a writer, then an heir, then others. What must meet exactly is told by traps, not by times.
+//! A scene is a short list of faults with random timings. Its members are the owner of the hot row,
+//! a writer, an heir, and others. Where two events must coincide, a trap sees to it, not a time.
 
 use super::plan::{Plan, Rates, config};
 use super::plot::{Deed, Extent, Fault, MS, Snare};

@@ -10,11 +10,12 @@ use super::plan::Plan;
 use super::plot::{MS, Trap};
 use super::random::SimRandom;
 use crate::config::Time;
+use crate::custody::Durable;
 use crate::identity::MemberId;
 use crate::io::{Action, Io};
 use crate::map::Profile;
 use crate::member::Member;
-use crate::message::RowKey;
+use crate::message::{Detail, RowKey};
 
 /// Between two ticks of a process.
 const TICK: Time = 100 * MS;
@@ -156,7 +157,7 @@ impl World {
         node.life += 1;
         let mut durable = std::mem::take(&mut node.durable);
         if lost {
-            durable = crate::custody::Durable::default();
+            durable = Durable::default();
         }
         let weight = [1, 1, 1, 2][at % 4];
         let profile = Profile { weight, ..Profile::default() };
@@ -177,8 +178,9 @@ impl World {
         let node = &mut self.nodes[at];
         let source = &mut self.random;
         let mut random = || (u128::from(source.next()) << 64) | u128::from(source.next());
+        node.rows.now = node.clock(self.now);
         let mut io = Io {
-            now: node.clock(self.now),
+            now: node.rows.now,
             rows: &mut node.rows,
             random: &mut random,
             actions: Vec::new(),
@@ -220,7 +222,7 @@ impl World {
                 Input::RowRead(id, row) => member.row_read(id, row, io),
                 Input::Written(number, result) => member.written(number, result, io),
                 Input::Read(client, key) => member.read(client, key, io),
-                Input::Write(client, scopes) => member.write(client, scopes, io),
+                Input::Write(client, scopes) => member.write(client, scopes, Detail::from([]), io),
                 Input::Leave => member.leave(),
                 Input::Want(shard) => member.want(shard, io),
                 Input::MoveOn => member.move_on(io),
@@ -309,12 +311,21 @@ impl World {
         let Some(member) = self.nodes[at].member.take() else { return };
         self.say(|| format!("m{at} dies, back {back:?}"));
         let node = &mut self.nodes[at];
-        node.durable = member.into_durable();
+        let clock = node.clock(self.now);
+        node.durable = if self.config.weak_fills {
+            node.rows.died(Some(clock + self.config.intent()));
+            // The file may be older than the end.
+            let old = self.random.permille(300);
+            Durable::keep(if old { node.kept.clone() } else { member.kept() })
+        } else {
+            node.rows.died(None);
+            member.into_durable()
+        };
         if lost && self.random.permille(500) {
-            node.rows.0.clear();
+            node.rows.rows.clear();
         } else if lost {
             // What was removed since may be there again.
-            node.rows.0 = std::mem::take(&mut node.archive);
+            node.rows.rows = std::mem::take(&mut node.archive);
         }
         let node = &mut self.nodes[at];
         node.undone.clear();

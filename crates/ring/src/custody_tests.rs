@@ -1,0 +1,270 @@
+//! What an owner takes over, keeps and hands on.
+
+use super::*;
+use crate::identity::Incarnation;
+use crate::map::Profile;
+use crate::message::Detail;
+
+impl Custody {
+    /// For the oracles: whether a cached row could be served, were the lease valid.
+    pub fn row_counts(&self, map: &Map, me: MemberId, token: i64, cached: u64) -> bool {
+        let shard = map.shard_of(token);
+        self.answers_for(map, me, token)
+            && self.counts(shard as u16, token, cached, map.shards[shard].epoch)
+    }
+
+    /// For the oracles: whether a write to this token is known.
+    pub fn knows_of_a_write(&self, map: &Map, token: i64, now: Time) -> bool {
+        !self.may_fill(map.shard_of(token) as u16, token, now)
+    }
+
+    /// For the oracles: whether this member would serve the shard under a lease.
+    pub fn serves(&self, map: &Map, me: MemberId, shard: usize) -> bool {
+        map.shards[shard].owner == Some(me) && !self.leaving.contains_key(&(shard as u16))
+    }
+}
+
+const OLD: MemberId = MemberId(1);
+const NEW: MemberId = MemberId(2);
+const TOKEN: i64 = 7;
+const RING: RingId = RingId(5);
+
+fn map() -> Map {
+    let mut map = Map { version: 1, ring: RING, ..Map::empty(1) };
+    for id in [OLD, NEW] {
+        map.put(id, Incarnation(id.0.into()), Profile::default());
+    }
+    map.give(0, Some(OLD));
+    map
+}
+
+fn adopt(custody: &mut Custody, map: &Map, old: Option<&Map>, me: MemberId, config: &Config) {
+    custody.adopted((map, old, old.is_some()), me, 0, config, &mut crate::sim::rows());
+}
+
+/// What the new owner has in custody, a snapshot received at version 1 and these maps adopted.
+fn after(maps: &[Map], config: &Config) -> Custody {
+    let (first, scopes) = (map(), [Scope::Token(TOKEN)]);
+    let (mut old, mut new) = (Custody::default(), Custody::default());
+    old.begun = true;
+    adopt(&mut old, &first, None, OLD, config);
+    adopt(&mut new, &first, None, NEW, config);
+    let states = old.hand_over(&first, OLD, &[0], 0);
+    new.receive(1, &states, 0, config);
+    // The old owner goes on, once the version has passed.
+    let key = PermitKey {
+        process: crate::identity::Identity { id: OLD, incarnation: Incarnation(9) },
+        number: 1,
+    };
+    adopt(&mut old, &first.next(), Some(&first), OLD, config);
+    let detail = Detail::from([]);
+    let body = WriteBody { scopes: &scopes, detail: &detail };
+    assert!(old.begin(&first.next(), OLD, 2, (key, body), 9, &mut crate::sim::rows()));
+    let before = std::iter::once(&first).chain(maps);
+    maps.iter().zip(before).for_each(|(map, old)| adopt(&mut new, map, Some(old), NEW, config));
+    new
+}
+
+#[test]
+fn a_snapshot_counts_for_its_own_move_and_not_for_a_later_takeover() {
+    let config = Config { shards: 1, ..Config::default() };
+    let mut moved = map().next();
+    moved.give(0, Some(NEW));
+    let new = after(std::slice::from_ref(&moved), &config);
+    assert!(new.may_fill(0, TOKEN, 0) && new.row_counts(&moved, NEW, TOKEN, 1));
+
+    let stayed = map().next();
+    let mut taken = stayed.next();
+    taken.give(0, Some(NEW));
+    for maps in [vec![stayed, taken.clone()], vec![taken.clone()]] {
+        let new = after(&maps, &config);
+        assert!(!new.may_fill(0, TOKEN, 0) && !new.row_counts(&taken, NEW, TOKEN, 0));
+    }
+}
+
+/// As instances have it that keep their gates beside their rows.
+fn beside_rows() -> Config {
+    Config { shards: 1, weak_fills: true, ..Config::default() }
+}
+
+fn key(number: u64) -> PermitKey {
+    let process = crate::identity::Identity { id: OLD, incarnation: Incarnation(9) };
+    PermitKey { process, number }
+}
+
+/// The old owner under `map()`, with a write begun to this scope.
+fn owner_with_a_write(scope: Scope, config: &Config, rows: &mut dyn Rows) -> Custody {
+    let (detail, scopes) = (Detail::from([]), [scope]);
+    let body = WriteBody { scopes: &scopes, detail: &detail };
+    let mut old = Custody { begun: true, ..Custody::default() };
+    adopt(&mut old, &map(), None, OLD, config);
+    let until = config.intent();
+    assert!(old.begin(&map(), OLD, 1, (key(1), body), until, rows));
+    old
+}
+
+fn moved() -> Map {
+    let mut moved = map().next();
+    moved.give(0, Some(NEW));
+    moved
+}
+
+/// The new owner, right after the move.
+fn heir(old: &mut Custody, config: &Config) -> Custody {
+    let mut new = Custody { begun: true, ..Custody::default() };
+    adopt(&mut new, &map(), None, NEW, config);
+    new.receive(1, &old.hand_over(&map(), OLD, &[0], 0), 0, config);
+    adopt(&mut new, &moved(), Some(&map()), NEW, config);
+    new
+}
+
+/// Whether the new owner fills a row at that time, and whether weakly.
+fn fills(new: &Custody, token: i64, now: Time) -> Option<bool> {
+    new.fill_terms(&moved(), NEW, token, now).map(|terms| terms.weak)
+}
+
+/// The next process of the new owner, which knows what the file says.
+fn restarted(kept: KeptShards, config: &Config) -> Custody {
+    let durable = Durable::keep(Kept { ring: RING, shards: kept });
+    let mut new = Custody::restore(durable, 0, config, &mut crate::sim::rows());
+    adopt(&mut new, &moved(), None, NEW, config);
+    new
+}
+
+#[test]
+fn a_shard_that_moves_while_everything_may_be_written_is_not_filled_until_the_permit_ends() {
+    let (config, mut rows) = (beside_rows(), crate::sim::rows());
+    let new = heir(&mut owner_with_a_write(Scope::All, &config, &mut rows), &config);
+    assert_eq!(fills(&new, TOKEN, config.lease), None, "TRUNCATE may still be answered");
+    assert_eq!(fills(&new, TOKEN, config.stretched(config.lease)), Some(true));
+}
+
+#[test]
+fn the_next_owner_hears_of_a_write_that_its_fills_may_miss() {
+    let config = beside_rows();
+    let mut rows = crate::sim::rows();
+    let mut old = owner_with_a_write(Scope::Token(TOKEN), &config, &mut rows);
+    old.end(key(1), Outcome::Weak, (0, &config), &mut rows);
+    let new = heir(&mut old, &config);
+    let after = config.stretched(config.lease);
+    assert_eq!(fills(&new, TOKEN, after), Some(true));
+    assert_eq!(fills(&new, TOKEN, 2 * config.hold), Some(false));
+
+    let mut old = owner_with_a_write(Scope::Token(TOKEN), &config, &mut rows);
+    old.end(key(1), Outcome::Settled, (0, &config), &mut rows);
+    assert_eq!(fills(&heir(&mut old, &config), TOKEN, 0), Some(false));
+
+    // A DROP says the same.
+    old.leaving.clear();
+    let (detail, scopes) = (Detail::from([]), [Scope::Token(TOKEN)]);
+    let body = WriteBody { scopes: &scopes, detail: &detail };
+    assert!(old.forget(&map(), OLD, 1, (body, true), (0, &config), &mut rows));
+    assert_eq!(fills(&heir(&mut old, &config), TOKEN, after), Some(true));
+}
+
+/// The rows know of it, by a change of the schema.
+#[test]
+fn the_next_owner_hears_that_fills_of_anything_may_miss_writes() {
+    let config = beside_rows();
+    let mut old = Custody { begun: true, ..Custody::default() };
+    // Before the shard comes: its owner then may not have heard of it.
+    old.note_weak(&[Scope::All], 0, &config);
+    adopt(&mut old, &map(), None, OLD, &config);
+    let new = heir(&mut old, &config);
+    assert_eq!(fills(&new, TOKEN, config.stretched(config.lease)), Some(true));
+    assert_eq!(fills(&new, TOKEN, 2 * config.hold), Some(false));
+}
+
+/// The holds that came with a shard are known to the process alone.
+#[test]
+fn a_restart_right_after_a_move_does_not_fill_what_the_old_owner_has_granted() {
+    let config = beside_rows();
+    let mut rows = crate::sim::rows();
+    let new = heir(&mut owner_with_a_write(Scope::Token(TOKEN), &config, &mut rows), &config);
+    assert_eq!(fills(&new, TOKEN, config.hold), None);
+    let new = restarted(new.kept(), &config);
+    assert_eq!(fills(&new, TOKEN, config.lease), None, "the permit may be valid");
+    let after = config.stretched(config.lease);
+    assert_eq!(fills(&new, TOKEN, after), Some(true));
+    // The file may be older than the move.
+    let new = restarted(Vec::new(), &config);
+    assert_eq!(fills(&new, TOKEN, config.lease), None, "the permit may be valid");
+    assert_eq!(fills(&new, TOKEN, after), Some(true));
+}
+
+#[test]
+fn a_shard_that_was_taken_over_is_filled_weakly_at_once() {
+    let config = beside_rows();
+    let mut accused = map();
+    accused.accuse(accused.members[0].identity);
+    let mut taken = accused.next();
+    taken.give(0, Some(NEW));
+    let mut new = Custody { begun: true, ..Custody::default() };
+    adopt(&mut new, &accused, None, NEW, &config);
+    adopt(&mut new, &taken, Some(&accused), NEW, &config);
+    assert_eq!(fills(&new, TOKEN, 0), Some(true));
+}
+
+#[test]
+fn the_next_owner_takes_shards_of_a_restarted_one_for_weak() {
+    let config = beside_rows();
+    let kept = Kept { ring: RING, shards: vec![(0, 1, 0)] };
+    let mut old = Custody::restore(Durable::keep(kept), 0, &config, &mut crate::sim::rows());
+    adopt(&mut old, &map(), None, OLD, &config);
+    let terms = old.fill_terms(&map(), OLD, TOKEN, 0);
+    assert_eq!(terms.map(|terms| terms.weak), Some(false));
+    let new = heir(&mut old, &config);
+    assert_eq!(fills(&new, TOKEN, config.hold), Some(true));
+    assert_eq!(fills(&new, TOKEN, 2 * config.hold), Some(false));
+}
+
+/// Somebody has emptied the ring's table. Epochs begin anew, and come to be those of old rows.
+#[test]
+fn rows_of_an_earlier_ring_do_not_count_in_the_next() {
+    let config = beside_rows();
+    let row = RowKey { token: TOKEN, bytes: Vec::new() };
+    for (known, stays) in [(RING, true), (RingId(77), false)] {
+        let mut rows = crate::sim::rows();
+        rows.install(&row, 1, None);
+        let kept = Kept { ring: known, shards: vec![(0, 1, 0)] };
+        let mut old = Custody::restore(Durable::keep(kept), 0, &config, &mut rows);
+        old.adopted((&map(), None, false), OLD, 0, &config, &mut rows);
+        assert_eq!(rows.get(&row).is_some(), stays);
+        let weak = old.fill_terms(&map(), OLD, TOKEN, config.hold).unwrap().weak;
+        assert_eq!(weak, !stays, "who wrote under the earlier one is not known");
+    }
+}
+
+/// A process may have died right after it took the shard and granted a write, before it noted the
+/// shard down.
+#[test]
+fn no_row_counts_over_an_epoch_in_which_an_earlier_process_may_have_granted_writes() {
+    let (config, first, moved) = (beside_rows(), map(), moved());
+    let counts = |new: &Custody| new.may_install_pulled(&moved, NEW, TOKEN, 1).is_some();
+    let mut new = Custody { begun: true, ..Custody::default() };
+    adopt(&mut new, &first, None, NEW, &config);
+    adopt(&mut new, &moved, Some(&first), NEW, &config);
+    assert!(counts(&new), "it was there before the move");
+    assert_eq!(new.carried(&moved, NEW, TOKEN, 0).unwrap().old_owner, Some(OLD));
+    new.distrust_older();
+    assert!(!counts(&new) && new.carried(&moved, NEW, TOKEN, 0).is_none());
+
+    let durable = Durable::keep(Kept { ring: RING, shards: Vec::new() });
+    let mut next = Custody::restore(durable, 0, &config, &mut crate::sim::rows());
+    for (map, old) in [(&first, None), (&moved, Some(&first))] {
+        next.adopted((map, old, false), NEW, 0, &config, &mut crate::sim::rows());
+    }
+    adopt(&mut next, &moved.next(), Some(&moved), NEW, &config);
+    assert!(!counts(&next), "an earlier process of the member was in these maps");
+}
+
+#[test]
+fn no_hold_of_a_peer_is_too_long_to_reckon_with() {
+    let config = beside_rows();
+    let mut new = Custody { begun: true, ..Custody::default() };
+    let (holds, dirty) = (vec![(TOKEN, Time::MAX)], Vec::new());
+    let state = ShardState { shard: 0, epoch: 1, weak: Time::MAX, holds, dirty };
+    new.receive(1, &[state], 9, &config);
+    adopt(&mut new, &moved(), Some(&map()), NEW, &config);
+    assert_eq!(fills(&new, TOKEN, Time::MAX - 1), None);
+}

@@ -1,0 +1,239 @@
+//! Settings and clocks decide who joins, clocks who is accused, settings which rows count.
+
+use super::*;
+use crate::config::{Config, Time};
+use crate::custody::Durable;
+use crate::identity::Incarnation;
+use crate::io::TransactionResult;
+use crate::map::{Profile, Setting};
+use crate::message::{Envelope, Message, ShardState};
+use crate::settings::Agreement;
+
+const OTHER: MemberId = MemberId(1);
+const ME: MemberId = MemberId(2);
+const THIRD: MemberId = MemberId(3);
+const TICK: Time = 100_000;
+
+fn profile(policy: &str) -> Profile {
+    let setting = Setting { name: "table-policy".into(), value: policy.into() };
+    Profile { weight: 1, settings: vec![setting], ..Profile::default() }
+}
+
+/// A map in which the other has the policy `a`.
+fn map(members: &[(MemberId, &str)]) -> Map {
+    let mut map = Map::empty(1);
+    for (id, policy) in members {
+        map.version += 1;
+        map.put(*id, Incarnation(id.0.into()), profile(policy));
+    }
+    map.give(0, Some(OTHER));
+    map
+}
+
+/// An instance whose map in the database never changes by others.
+struct Alone {
+    member: Member,
+    map: Arc<Map>,
+    now: Time,
+    /// Whether the other answers.
+    answers: bool,
+    /// Whether the other's clock runs too fast.
+    drifts: bool,
+    /// What it has tried to put in.
+    tried: Vec<Arc<Map>>,
+    /// Its answers to PINGs.
+    promised: Vec<bool>,
+    random: u128,
+}
+
+impl Alone {
+    fn new(policy: &str, map: Map) -> Self {
+        let (mut rows, mut random) = (crate::sim::rows(), || 100);
+        let mut io = Io { now: 0, rows: &mut rows, random: &mut random, actions: Vec::new() };
+        let config = Arc::new(Config { shards: 1, ..Config::default() });
+        let member = Member::start(ME, profile(policy), config, Durable::default(), &mut io);
+        let (map, tried, promised) = (Arc::new(map), Vec::new(), Vec::new());
+        Self { member, map, now: 0, answers: true, drifts: false, tried, promised, random: 100 }
+    }
+
+    fn act(&mut self, act: impl FnOnce(&mut Member, &mut Io<'_>)) {
+        let (mut rows, mut next) = (crate::sim::rows(), self.random);
+        let mut random = || {
+            next += 1;
+            next
+        };
+        let mut io =
+            Io { now: self.now, rows: &mut rows, random: &mut random, actions: Vec::new() };
+        act(&mut self.member, &mut io);
+        let actions = io.actions;
+        self.random = next;
+        actions.into_iter().for_each(|action| self.carry_out(action));
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::ReadMap { id } => {
+                let map = self.map.clone();
+                self.act(|member, io| member.map_read(id, Some(map), io));
+            }
+            Action::Transact { id, map } => {
+                self.tried.push(map.clone());
+                self.map = map;
+                self.act(|member, io| member.transacted(id, TransactionResult::Applied, io));
+            }
+            Action::Send { to, envelope } => match envelope.message {
+                Message::Ping { hash, sent } if self.answers => {
+                    let (life, clock) = (envelope.life, self.clock_of(to));
+                    let pong = Message::Pong { hash, sent, to: life, promise: true, clock };
+                    self.say(to, pong);
+                }
+                Message::Pong { promise, .. } => self.promised.push(promise),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// Another member says something.
+    fn say(&mut self, from: MemberId, message: Message) {
+        let envelope = Envelope {
+            from,
+            life: Incarnation(50),
+            incarnation: Incarnation(from.0.into()),
+            version: self.map.version,
+            message,
+        };
+        self.act(|member, io| member.receive(envelope, io));
+    }
+
+    fn clock_of(&self, who: MemberId) -> Time {
+        if self.drifts && who == OTHER { self.now + self.now / 100 } else { self.now }
+    }
+
+    fn run(&mut self, time: Time) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now += TICK;
+            self.act(|member, io| member.tick(io));
+        }
+    }
+}
+
+#[test]
+fn an_instance_with_other_settings_does_not_join_until_they_are_the_ring_s() {
+    let mut joiner = Alone::new("b", map(&[(OTHER, "a")]));
+    joiner.run(20_000_000);
+    assert!(joiner.tried.is_empty(), "it has joined");
+    assert_eq!(joiner.member.agreement(), Agreement::Differs(OTHER));
+    joiner.member.set_settings(profile("a").settings);
+    joiner.run(4 * TICK);
+    assert!(joiner.member.is_active());
+    assert_eq!(joiner.member.agreement(), Agreement::Same);
+}
+
+#[test]
+fn an_instance_that_restarts_with_other_settings_does_not_take_its_place() {
+    let before = map(&[(OTHER, "a"), (ME, "a")]);
+    let mut restarted = Alone::new("b", before.clone());
+    restarted.run(20_000_000);
+    assert!(restarted.tried.is_empty());
+    let mut restarted = Alone::new("a", before.clone());
+    restarted.run(TICK);
+    assert!(restarted.member.is_active());
+    // Where no member answers there is nobody to differ from.
+    let mut last = Alone::new("b", before);
+    last.answers = false;
+    last.run(6_000_000);
+    assert!(last.member.is_active());
+}
+
+#[test]
+fn a_member_puts_its_new_settings_into_the_map() {
+    let mut member = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+    member.run(4 * TICK);
+    member.tried.clear();
+    let before = member.map.clone();
+    member.member.set_settings(profile("b").settings);
+    assert_eq!(member.member.agreement(), Agreement::Differs(OTHER));
+    member.run(20 * TICK);
+    let [after] = &member.tried[..] else { panic!("{:?}", member.tried) };
+    assert_eq!(after.entry(ME).unwrap().profile.settings, profile("b").settings);
+    assert_eq!((&after.shards, after.members.len()), (&before.shards, 2));
+    assert!(member.member.lease_end() > member.now, "it goes on granting writes");
+}
+
+/// A second in a hundred too fast.
+#[test]
+fn a_member_whose_clock_drifts_is_promised_nothing_and_accused_where_others_run_alike() {
+    for (members, accused) in [(&[OTHER, ME][..], false), (&[OTHER, ME, THIRD], true)] {
+        let all: Vec<_> = members.iter().map(|id| (*id, "a")).collect();
+        let mut ours = Alone::new("a", map(&all));
+        ours.run(4 * TICK);
+        let ping = |ours: &Alone| Message::Ping { hash: ours.map.fingerprint(), sent: ours.now };
+        ours.say(OTHER, ping(&ours));
+        ours.drifts = true;
+        ours.run(5_000_000);
+        ours.say(OTHER, ping(&ours));
+        assert_eq!(ours.promised, [true, false]);
+        // Whoever is accused is no active member any more.
+        let suspects = if accused { Vec::new() } else { vec![OTHER] };
+        assert_eq!(ours.member.drifting(ours.now), (suspects, !accused));
+        // Its shards have gone to others by now.
+        assert_eq!(ours.map.entry(OTHER).is_none(), accused, "{members:?}");
+    }
+}
+
+#[test]
+fn an_instance_whose_clock_drifts_does_not_join() {
+    let mut joiner = Alone::new("a", map(&[(OTHER, "a")]));
+    joiner.drifts = true;
+    joiner.run(1_000_000);
+    joiner.run(20_000_000);
+    assert!(joiner.tried.is_empty(), "it has joined");
+    assert_eq!(joiner.member.drifting(joiner.now), (vec![OTHER], true));
+}
+
+const TOKEN: i64 = 7;
+
+impl Alone {
+    /// A member that takes the shard in its third epoch. The old owner has `theirs` then.
+    fn that_takes_the_shard(theirs: &str) -> Self {
+        let mut before = map(&[(OTHER, "a"), (ME, "a")]);
+        before.give(0, Some(OTHER));
+        let mut member = Alone::new("a", before);
+        member.run(4 * TICK);
+        let mut next = member.map.next();
+        next.members[0].profile = profile(theirs);
+        member.map = Arc::new(next);
+        let map = member.map.clone();
+        member.say(OTHER, Message::MapIs(map));
+        member.act(|member, io| member.want(0, io));
+        let dirty = vec![(2, vec![0; 16])];
+        let state = ShardState { shard: 0, epoch: 2, weak: 0, holds: Vec::new(), dirty };
+        let (to, version) = (member.member.life(), member.map.version);
+        member.say(OTHER, Message::Handover { to, version, states: vec![state] });
+        assert_eq!(member.map.shards[0].owner, Some(ME));
+        member
+    }
+
+    /// From which epochs on its rows count.
+    fn counts(&self) -> [bool; 2] {
+        [1, 2].map(|epoch| self.member.counts_still(TOKEN, epoch))
+    }
+}
+
+/// Under other settings others may write past the ring, so that no bit is set.
+#[test]
+fn no_row_of_before_a_change_of_the_settings_counts_after_it() {
+    let mut member = Alone::that_takes_the_shard("a");
+    assert_eq!(member.counts(), [true, true]);
+    for policy in ["b", "a"] {
+        member.member.set_settings(profile(policy).settings);
+    }
+    assert_eq!(member.counts(), [false, false]);
+}
+
+#[test]
+fn dirty_bits_of_an_owner_with_other_settings_say_nothing() {
+    assert_eq!(Alone::that_takes_the_shard("b").counts(), [false, true]);
+}
