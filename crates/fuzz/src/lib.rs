@@ -18,6 +18,7 @@ mod image;
 pub mod memcache;
 pub mod mutate;
 mod ring;
+mod ring_link;
 mod seal;
 mod target;
 pub mod whole;
@@ -27,7 +28,8 @@ pub use target::Target;
 /// Every target.
 pub fn targets() -> impl Iterator<Item = &'static Target> {
     let stored = format::TARGETS.iter().chain(whole::TARGETS);
-    stored.chain(memcache::TARGETS).chain(cql::TARGETS).chain(ring::TARGETS)
+    let rings = ring::TARGETS.iter().chain(ring_link::TARGETS);
+    stored.chain(memcache::TARGETS).chain(cql::TARGETS).chain(rings)
 }
 
 /// The target of this name.

@@ -53,6 +53,8 @@ pub struct Claims<W> {
     alive_noted: Millis,
     /// Why a new claim is due. It could not be written yet.
     owed: Option<NewClaim>,
+    /// The tables are shared: something else than this lease says whether their rows may be served.
+    shared: bool,
 }
 
 impl<W> Claims<W> {
@@ -71,7 +73,7 @@ impl<W> Claims<W> {
             retry: RETRY.as_millis() as Millis,
         };
         let lease = Lease::new(config, instance.epochs());
-        Claims { cache, instance, lease, generation, alive_noted: 0, owed: None }
+        Claims { cache, instance, lease, generation, alive_noted: 0, owed: None, shared: false }
     }
 
     /// This instance's identity.
@@ -153,7 +155,7 @@ impl<W> Claims<W> {
                     && settled != Some(theirs)
                 {
                     tracing::warn!(
-                        "the instance that held the lease before did not say that its writes were settled: what `exclusive` tables are read for lives a minute at most for `unknown-outcome-hold`"
+                        "the last lease holder did not say that its writes were settled: `exclusive` rows are cached at most a minute, for `unknown-outcome-hold`"
                     );
                     self.cache.take_over();
                 }
@@ -181,6 +183,19 @@ impl<W> Claims<W> {
         tracing::info!(epoch, ?before, "the lease is ours: `exclusive` tables are cached");
     }
 
+    /// Several instances share the tables, and whoever drives them says how long our lease lasts
+    /// ([`LeaseClock::set`](crate::lease::LeaseClock::set)). From now on the claim counts without
+    /// the lease's row.
+    pub fn share(&mut self) {
+        self.shared = true;
+        self.believe();
+    }
+
+    /// Whether the tables are shared, see [`Claims::share`].
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
     /// Takes the data centre that we read in.
     pub fn set_data_center(&mut self, data_center: &str) {
         if self.instance.set_data_center(data_center) {
@@ -188,11 +203,14 @@ impl<W> Claims<W> {
         }
     }
 
-    /// Takes the cluster that answers.
-    pub fn set_cluster(&mut self, name: &str) {
-        if self.instance.set_cluster(name) {
+    /// Takes the cluster that answers. Whether it is another one than before: no earlier claim
+    /// counts then.
+    pub fn set_cluster(&mut self, name: &str) -> bool {
+        let is_other = self.instance.set_cluster(name);
+        if is_other {
             self.renew_claim(NewClaim::OtherCluster);
         }
+        is_other
     }
 
     /// Ends this run: nothing is served under the lease any more. Returns the epoch that may be
@@ -210,7 +228,7 @@ impl<W> Claims<W> {
             Ok(_) => {
                 self.owed = None;
                 tracing::info!(%why, "rows cached under `exclusive` so far are not served any more");
-                if self.lease.epoch().is_some() {
+                if self.lease.epoch().is_some() || self.shared {
                     self.believe();
                 }
             }

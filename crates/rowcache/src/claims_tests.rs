@@ -13,7 +13,7 @@ use crate::lease::LeaseRow;
 use crate::restart::{Start, start};
 use crate::serve::{CachePermission, NotCached};
 use crate::testing::{AllExclusive, TestClock, open_engine};
-use crate::write::{Answered, InDoubt};
+use crate::write_in_flight::{Answered, InDoubt};
 use crate::write_scope::{Tables, WriteScope};
 
 /// A data directory, and what starts in it.
@@ -39,7 +39,7 @@ impl House {
             policies_now: (0, "*.*=exclusive".to_owned()),
             restart_grace: Duration::from_secs(30),
             hold: Duration::from_secs(600),
-            weak_life: Duration::from_secs(60),
+            weak_max_age: Duration::from_secs(60),
             lease: LeaseTimes { lease: Duration::from_secs(60), margin: Duration::from_secs(5) },
             clock: self.clock.clone(),
         });
@@ -148,6 +148,10 @@ impl Tables for OneTable {
         unreachable!("it is named by its name")
     }
 
+    fn with_gate(&self, _gate: u32) -> Vec<Uuid> {
+        Vec::new()
+    }
+
     fn id(&self, _keyspace: &str, _table: &str) -> Option<Uuid> {
         None
     }
@@ -168,10 +172,10 @@ fn a_restart_keeps_the_claim_and_holds_what_was_in_doubt() {
     claims.take(None, None);
     claims.tick(0, || unreachable!("they are the same"));
     let before = claims.claim().unwrap();
-    let mut touched = WriteScope::default();
+    let mut scope = WriteScope::default();
     let target = Target::Table { keyspace: "ks".into(), table: "t".into(), id: None };
-    touched.add_target(&target, &|_| None, &OneTable);
-    let write = claims.cache().begin_write(&touched, false, 0, || true);
+    scope.add_target(&target, &|_| None, &OneTable);
+    let write = claims.cache().begin_write(&scope, false, 0, || true);
     write.settle(Answered::Unknown(InDoubt::WriteTimeout));
     let ours = LeaseRow { owner: None, epoch: 1, last_owner: Some(claims.id()) };
     drop(claims);

@@ -5,9 +5,9 @@ use bytes::Bytes;
 
 use crate::row::StoredRow;
 
-/// `claim u64 | filled_at u32 | life u32`, little endian, before the stored row.
+/// `claim u64 | filled_at u32 | max_age u32`, little endian, before the stored row.
 const PREFIX: usize = 16;
-/// The life of rows without an end.
+/// The maximum age of rows without an end.
 pub(crate) const ENDLESS: u32 = u32::MAX;
 
 /// The prefix of a stored row.
@@ -18,8 +18,8 @@ pub(crate) struct Origin {
     pub claim: u64,
     /// When the fill was sent, in seconds since boot.
     pub filled_at: u32,
-    /// For how many seconds from then it may be served, or [`ENDLESS`].
-    pub life: u32,
+    /// The age in seconds at which it is served no more, or [`ENDLESS`].
+    pub max_age: u32,
 }
 
 impl Origin {
@@ -28,7 +28,7 @@ impl Origin {
         let mut value = Vec::with_capacity(PREFIX + row.len());
         value.extend_from_slice(&self.claim.to_le_bytes());
         value.extend_from_slice(&self.filled_at.to_le_bytes());
-        value.extend_from_slice(&self.life.to_le_bytes());
+        value.extend_from_slice(&self.max_age.to_le_bytes());
         value.extend_from_slice(row);
         value
     }
@@ -37,11 +37,11 @@ impl Origin {
     pub fn split(value: &[u8]) -> Option<(Origin, &[u8])> {
         let (prefix, row) = value.split_first_chunk::<PREFIX>()?;
         let (claim, times) = prefix.split_first_chunk::<8>()?;
-        let (filled_at, life) = times.split_first_chunk::<4>()?;
+        let (filled_at, max_age) = times.split_first_chunk::<4>()?;
         let origin = Origin {
             claim: u64::from_le_bytes(*claim),
             filled_at: u32::from_le_bytes(*filled_at),
-            life: u32::from_le_bytes(life.try_into().ok()?),
+            max_age: u32::from_le_bytes(max_age.try_into().ok()?),
         };
         Some((origin, row))
     }
@@ -57,8 +57,13 @@ impl Row {
         StoredRow::decode(&self.0).expect("checked when it was made")
     }
 
+    /// Its bytes, for another instance: [`Row::checked`] takes them there.
+    pub fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+
     /// `None` for what is not a stored row of this shape of the table.
-    pub(crate) fn checked(bytes: Bytes, fingerprint: u64) -> Option<Row> {
+    pub fn checked(bytes: Bytes, fingerprint: u64) -> Option<Row> {
         StoredRow::decode(&bytes)
             .is_some_and(|row| row.fingerprint() == fingerprint)
             .then_some(Row(bytes))

@@ -4,19 +4,22 @@ use std::sync::Arc;
 
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey, SchemaView, TableSchema, analyse};
 use afterglow_cql::statement::parse;
-use afterglow_engine::{Cache, Lookup};
+use afterglow_engine::{Cache, Hit, Lookup};
+use bytes::Bytes;
 use tempfile::TempDir;
 use uuid::Uuid;
 
+use crate::carried::CarriedRow;
 use crate::entry::Row;
 use crate::gate::{Join, Ticket};
 use crate::install::{InstallOutcome, Installed, ReturnedFill};
 use crate::row::{Filled, encode_absent};
 use crate::row_cache::RowCache;
 use crate::serve::{CachePermission, NotServed};
+use crate::shards::claim_of;
 use crate::testing::{TestClock, cache_of_boot, open_engine};
 
-const LICENCE: CachePermission = CachePermission::Exclusive { claim: 7 };
+const PERMISSION: CachePermission = CachePermission::Exclusive { claim: 7 };
 
 struct OneTable(Arc<TableSchema>);
 
@@ -58,7 +61,7 @@ impl Stage {
     }
 
     fn join(&self, waiter: Waiter) -> Join<Waiter> {
-        self.cache.join(&self.plan.table, &self.key, LICENCE, || waiter)
+        self.cache.join(&self.plan.table, &self.key, PERMISSION, || waiter)
     }
 
     fn lead(&self) -> Ticket<Waiter> {
@@ -68,25 +71,26 @@ impl Stage {
         }
     }
 
-    /// A fill that the database took so many seconds for, of a row that may be served for `life`
+    /// A fill that the database took so many seconds for, of a row that is served up to `max_age`
     /// seconds. The wall clock was set back by as much meanwhile.
-    fn fill(&self, took: u32, life: Option<u32>) -> ReturnedFill<'_> {
+    fn fill(&self, took: u32, max_age: Option<u32>) -> ReturnedFill<'_> {
         let asked_at = self.cache.clock().moment();
         self.clock.pass(took);
         let mut bytes = Vec::new();
         encode_absent(self.plan.fingerprint, &mut bytes);
-        let filled = Filled { bytes, life, marker_only: false };
+        let filled = Filled { bytes, max_age, marker_only: false };
         ReturnedFill {
             plan: &self.plan,
             key: &self.key,
             filled,
-            cache_permission: LICENCE,
+            cache_permission: PERMISSION,
             asked_at,
+            weak: false,
         }
     }
 
     fn served(&self) -> Result<Row, NotServed> {
-        self.served_by(&self.cache, LICENCE)
+        self.served_by(&self.cache, PERMISSION)
     }
 
     fn served_by(
@@ -104,14 +108,16 @@ impl Stage {
 #[test]
 fn a_wall_clock_that_is_set_back_keeps_no_row_beyond_its_end() {
     let stage = Stage::new();
-    for (life, served) in [(None, true), (Some(1_000_000), true), (Some(3), false)] {
+    for (max_age, served) in [(None, true), (Some(1_000_000), true), (Some(3), false)] {
         let ticket = stage.lead();
-        let finished = stage.cache.install(stage.fill(3, life), ticket);
+        let finished = stage.cache.install(stage.fill(3, max_age), ticket);
         assert!(finished.row.is_some(), "who asked before the end is answered");
         assert_eq!(finished.installed, Installed::Absent);
         match stage.served() {
-            Ok(_) => assert!(served, "{life:?}"),
-            Err(reason) => assert!(!served && reason == NotServed::Expired, "{life:?}: {reason:?}"),
+            Ok(_) => assert!(served, "{max_age:?}"),
+            Err(reason) => {
+                assert!(!served && reason == NotServed::Expired, "{max_age:?}: {reason:?}")
+            }
         }
     }
 }
@@ -119,15 +125,15 @@ fn a_wall_clock_that_is_set_back_keeps_no_row_beyond_its_end() {
 #[test]
 fn who_joins_a_slow_fill_is_not_answered_with_a_row_that_has_ended() {
     let stage = Stage::new();
-    for (life, shared) in
+    for (max_age, shared) in
         [(None, true), (Some(1_000_000), true), (Some(3), false), (Some(0), false)]
     {
         let ticket = stage.lead();
         assert!(matches!(stage.join(1), Join::Wait), "the fill can be joined");
         let InstallOutcome { waiters, shared: told, .. } =
-            stage.cache.install(stage.fill(3, life), ticket);
+            stage.cache.install(stage.fill(3, max_age), ticket);
         assert_eq!(waiters, [1], "it is told");
-        assert_eq!(told.is_some(), shared, "{life:?}");
+        assert_eq!(told.is_some(), shared, "{max_age:?}");
     }
 }
 
@@ -145,5 +151,96 @@ fn seconds_since_another_boot_make_no_row_young() {
             Ok(_) => assert!(served),
             Err(reason) => assert!(!served && reason == NotServed::Unusable, "{reason:?}"),
         }
+    }
+}
+
+/// The shard that the row is of, and the claim of its epoch 3.
+const SHARD: usize = 5;
+
+fn stage_of_epoch_3(max_age: Option<u32>) -> Stage {
+    let stage = Stage::new();
+    stage.cache.suspend(false);
+    stage.cache.set_claim(Some((9, 0)));
+    let cache_permission = CachePermission::Exclusive { claim: claim_of(9, SHARD, 3) };
+    let fill = ReturnedFill { cache_permission, ..stage.fill(0, max_age) };
+    stage.cache.install(fill, stage.lead());
+    stage
+}
+
+impl Stage {
+    fn hit(&self) -> Hit {
+        match self.cache.look_up_key(self.key.engine_key()) {
+            Lookup::Hit(hit) => hit,
+            _ => panic!("it is in memory"),
+        }
+    }
+
+    fn carried(&self, shard: usize, before: u64) -> Option<CarriedRow> {
+        self.cache.carried(&self.hit(), shard, before)
+    }
+}
+
+#[test]
+fn only_rows_of_this_shard_and_of_an_earlier_epoch_are_carried() {
+    let stage = stage_of_epoch_3(None);
+    for (shard, before, epoch) in [
+        (SHARD, 4, Some(3)),
+        (SHARD, 11, Some(3)),
+        (SHARD, 12, None),
+        (SHARD, 3, None),
+        (6, 4, None),
+    ] {
+        assert_eq!(stage.carried(shard, before).map(|row| row.epoch), epoch, "{shard} {before}");
+    }
+    let row = stage.carried(SHARD, 4).unwrap();
+    assert!(row.fits(stage.plan.fingerprint) && !row.fits(stage.plan.fingerprint + 1));
+    stage.cache.suspend(true);
+    assert_eq!(stage.carried(SHARD, 4), None, "the schema is not known");
+    stage.cache.suspend(false);
+    stage.cache.set_claim(Some((8, 0)));
+    assert_eq!(stage.carried(SHARD, 4), None, "others may have written since that claim");
+    stage.cache.set_claim(None);
+    assert_eq!(stage.carried(SHARD, 4), None);
+}
+
+#[test]
+fn a_row_that_is_carried_ends_no_later_than_where_it_was() {
+    for (max_age, left) in [(None, None), (Some(10), Some(5)), (Some(6), Some(1))] {
+        let stage = stage_of_epoch_3(max_age);
+        stage.clock.pass(4);
+        let row = stage.carried(SHARD, 4).unwrap();
+        let sent = Bytes::from(row.encode());
+        assert_eq!(CarriedRow::decode(3, &sent), Some(row));
+        assert_eq!(CarriedRow::decode(3, &sent.slice(..3)), None);
+        let filled = CarriedRow::decode(3, &sent).unwrap().into_filled();
+        assert_eq!((filled.max_age, filled.marker_only), (left, false));
+        let ticket = stage.lead();
+        let fill = ReturnedFill { filled, ..stage.fill(0, None) };
+        stage.cache.install(fill, ticket);
+        assert!(stage.served().is_ok());
+        stage.clock.pass(left.unwrap_or(1_000));
+        assert_eq!(stage.served().is_ok(), max_age.is_none());
+    }
+    let stage = stage_of_epoch_3(Some(5));
+    stage.clock.pass(4);
+    assert_eq!(stage.carried(SHARD, 4), None, "its last second may be over");
+}
+
+/// Another instance may send anything.
+#[test]
+fn no_bytes_of_another_instance_are_taken_for_a_row_that_they_are_not() {
+    let stage = stage_of_epoch_3(None);
+    let sent = stage.carried(SHARD, 4).unwrap().encode();
+    let fits = |bytes: &[u8]| {
+        let row = CarriedRow::decode(3, &Bytes::copy_from_slice(bytes));
+        row.is_some_and(|row| row.fits(stage.plan.fingerprint))
+    };
+    assert!(fits(&sent));
+    (0..sent.len()).for_each(|end| assert!(!fits(&sent[..end]), "{end}"));
+    for at in 0..sent.len() {
+        let mut bytes = sent.clone();
+        bytes[at] ^= 0xff;
+        // Only the seconds that it has left may be others.
+        assert!(!fits(&bytes) || at < 4, "{at}");
     }
 }

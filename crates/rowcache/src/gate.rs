@@ -20,6 +20,8 @@
 //!   go on, but what they install must be short-lived.
 //! - A read joins a fill in flight only if no write has begun since the fill started. Then every
 //!   write acknowledged before the read came is older than the fill's own read of the database.
+//! - A read joins no fill that began under another claim. Between the two somebody else may have
+//!   had the row, and may have let writes pass that no gate here knows of.
 //! - A read joins no fill that has taken long. The node that was asked may be gone, and a retry
 //!   must not wait for it too. So several fills of a row may be in flight. No older fill replaces
 //!   what a later one installed.
@@ -197,6 +199,8 @@ impl Wide {
 
 struct RunningFill<W> {
     id: u64,
+    /// See [`Gates::join`].
+    claim: u64,
     stamp: Stamp,
     since: Millis,
     /// A younger fill has installed its row.
@@ -364,14 +368,14 @@ impl<W> Gates<W> {
 
     /// What a read does after a miss of `key` (of `table`, in `slot`). `waiter` is called only if
     /// the answer is [`Join::Wait`]. `tolerant`: what it installs is short-lived anyway. Then
-    /// unknown outcomes need not stop it, because no client was told of those writes.
+    /// unknown outcomes need not stop it, because no client was told of those writes. `claim`:
+    /// under what it is permitted; it joins no fill of another.
     pub fn join(
         self: &Arc<Self>,
-        table: u32,
-        slot: u32,
-        key: &[u8],
+        (table, slot, key): (u32, u32, &[u8]),
         now: Millis,
         tolerant: bool,
+        claim: u64,
         waiter: impl FnOnce() -> W,
     ) -> Join<W> {
         let stops = |bypass: &Bypass| !(tolerant && *bypass == Bypass::Quarantined);
@@ -386,6 +390,7 @@ impl<W> Gates<W> {
         let stamp = Stamp { slot: stripe.slot(slot).version, wide: wide.version_of(table) };
         if let Some(fill) = stripe.fills.get_mut(key).and_then(|fills| fills.last_mut())
             && fill.stamp == stamp
+            && fill.claim == claim
             && now < fill.since + JOINED_FOR
         {
             fill.waiters.push(waiter());
@@ -399,6 +404,7 @@ impl<W> Gates<W> {
         stripe.next_fill += 1;
         stripe.fills.entry(key.into()).or_default().push(RunningFill {
             id,
+            claim,
             stamp,
             since: now,
             barred: false,

@@ -8,11 +8,12 @@ use super::*;
 const TABLE: u32 = 7;
 const SLOT: u32 = 77_777;
 const KEY: &[u8] = b"key";
+const CLAIM: u64 = 3;
 
 type TestGates = Arc<Gates<&'static str>>;
 
 fn lead(gates: &TestGates, now: Millis) -> Ticket<&'static str> {
-    match gates.join(TABLE, SLOT, KEY, now, false, || "nobody waits") {
+    match gates.join((TABLE, SLOT, KEY), now, false, CLAIM, || "nobody waits") {
         Join::Lead(ticket) => ticket,
         Join::Wait => panic!("expected to lead, was told to wait"),
         Join::Bypass(why) => panic!("expected to lead, was sent past: {why:?}"),
@@ -20,7 +21,7 @@ fn lead(gates: &TestGates, now: Millis) -> Ticket<&'static str> {
 }
 
 fn bypass(gates: &TestGates, now: Millis) -> Option<Bypass> {
-    match gates.join(TABLE, SLOT, KEY, now, false, || "unexpected waiter") {
+    match gates.join((TABLE, SLOT, KEY), now, false, CLAIM, || "unexpected waiter") {
         Join::Bypass(why) => Some(why),
         _ => None,
     }
@@ -72,7 +73,7 @@ fn an_unknown_outcome_holds_until_its_time() {
         gates.hold(&scope, 10);
         assert_eq!(bypass(&gates, 999), Some(Bypass::Quarantined), "{scope:?}");
         assert!(
-            matches!(gates.join(TABLE, SLOT, KEY, 999, true, || "waits"), Join::Lead(_)),
+            matches!(gates.join((TABLE, SLOT, KEY), 999, true, CLAIM, || "waits"), Join::Lead(_)),
             "{scope:?}"
         );
         assert!(gates.held(999) > 0);
@@ -110,8 +111,8 @@ fn other_partitions_and_tables_are_left_alone() {
 fn reads_join_a_fill_and_hear_of_it() {
     let gates = Gates::new();
     let ticket = lead(&gates, 0);
-    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, false, || "second"), Join::Wait));
-    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, false, || "third"), Join::Wait));
+    assert!(matches!(gates.join((TABLE, SLOT, KEY), 0, false, CLAIM, || "second"), Join::Wait));
+    assert!(matches!(gates.join((TABLE, SLOT, KEY), 0, false, CLAIM, || "third"), Join::Wait));
     let finished = ticket.finish(|| {});
     assert_eq!(finished.waiters, ["second", "third"]);
 }
@@ -120,12 +121,12 @@ fn reads_join_a_fill_and_hear_of_it() {
 fn a_read_after_a_write_does_not_join_the_fill_from_before_it() {
     let gates = Gates::new();
     let old = lead(&gates, 0);
-    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, false, || "before"), Join::Wait));
+    assert!(matches!(gates.join((TABLE, SLOT, KEY), 0, false, CLAIM, || "before"), Join::Wait));
     let write = GateScope::Slots(vec![SLOT]);
     gates.begin_write(&write);
     gates.end_write(&write, Settled::Definite);
     let new = lead(&gates, 0);
-    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, false, || "after"), Join::Wait));
+    assert!(matches!(gates.join((TABLE, SLOT, KEY), 0, false, CLAIM, || "after"), Join::Wait));
     let old = old.finish(|| panic!("the old fill was overtaken"));
     assert_eq!(old.waiters, ["before"]);
     let new = new.finish(|| {});
@@ -133,13 +134,27 @@ fn a_read_after_a_write_does_not_join_the_fill_from_before_it() {
     assert_eq!(new.waiters, ["after"]);
 }
 
+/// Another instance may have owned the row between the two claims. The gates here know of no write
+/// that it let pass.
+#[test]
+fn a_read_joins_no_fill_of_another_claim_and_that_one_installs_nothing_later() {
+    let gates = Gates::new();
+    let old = lead(&gates, 0);
+    let Join::Lead(new) = gates.join((TABLE, SLOT, KEY), 0, false, CLAIM + 1, || "after") else {
+        panic!("it was told to wait for what was read under another claim")
+    };
+    assert!(new.finish(|| {}).installed);
+    let old = old.finish(|| panic!("an older fill replaced what a younger one brought"));
+    assert!(old.waiters.is_empty());
+}
+
 #[test]
 fn a_fill_that_takes_long_is_joined_by_nobody_and_overtaken_by_a_younger_one() {
     let gates = Gates::new();
     let late = lead(&gates, 5_000);
-    assert!(matches!(gates.join(TABLE, SLOT, KEY, 5_999, false, || "early"), Join::Wait));
+    assert!(matches!(gates.join((TABLE, SLOT, KEY), 5_999, false, CLAIM, || "early"), Join::Wait));
     let young = lead(&gates, 6_000);
-    assert!(matches!(gates.join(TABLE, SLOT, KEY, 6_001, false, || "late"), Join::Wait));
+    assert!(matches!(gates.join((TABLE, SLOT, KEY), 6_001, false, CLAIM, || "late"), Join::Wait));
     let youngest = lead(&gates, 7_000);
     let young = young.finish(|| {});
     assert_eq!((young.installed, &young.waiters[..]), (true, &["late"][..]));
@@ -152,13 +167,20 @@ fn a_fill_that_takes_long_is_joined_by_nobody_and_overtaken_by_a_younger_one() {
 fn a_dropped_ticket_lets_go_of_its_waiters_and_its_key() {
     let gates: Arc<Gates<Arc<()>>> = Gates::new();
     let waiter = Arc::new(());
-    let Join::Lead(ticket) = gates.join(TABLE, SLOT, KEY, 0, false, || unreachable!()) else {
+    let Join::Lead(ticket) = gates.join((TABLE, SLOT, KEY), 0, false, CLAIM, || unreachable!())
+    else {
         panic!("leads")
     };
-    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, false, || waiter.clone()), Join::Wait));
+    assert!(matches!(
+        gates.join((TABLE, SLOT, KEY), 0, false, CLAIM, || waiter.clone()),
+        Join::Wait
+    ));
     drop(ticket);
     assert_eq!(Arc::strong_count(&waiter), 1);
-    assert!(matches!(gates.join(TABLE, SLOT, KEY, 0, false, || unreachable!()), Join::Lead(_)));
+    assert!(matches!(
+        gates.join((TABLE, SLOT, KEY), 0, false, CLAIM, || unreachable!()),
+        Join::Lead(_)
+    ));
 }
 
 #[test]
@@ -172,7 +194,7 @@ fn a_row_that_is_too_large_is_passed_by_until_a_write_or_for_a_while() {
         large(0);
         assert_eq!(bypass(&gates, 1_000), Some(Bypass::TooLarge), "{scope:?}");
         assert!(
-            matches!(gates.join(TABLE, SLOT, b"other", 0, false, || ""), Join::Lead(_)),
+            matches!(gates.join((TABLE, SLOT, b"other"), 0, false, CLAIM, || ""), Join::Lead(_)),
             "{scope:?}"
         );
         gates.begin_write(&scope);
@@ -230,7 +252,9 @@ fn racing_fills_never_leave_the_cache_behind_an_acknowledged_write() {
                         assert!(cached >= newest, "read {cached} after {newest} was acknowledged");
                         continue;
                     }
-                    if let Join::Lead(ticket) = gates.join(TABLE, SLOT, KEY, 0, false, || "waits") {
+                    if let Join::Lead(ticket) =
+                        gates.join((TABLE, SLOT, KEY), 0, false, CLAIM, || "waits")
+                    {
                         let value = database.load(Ordering::SeqCst);
                         std::thread::yield_now();
                         if ticket.finish(|| cache.store(value, Ordering::SeqCst)).installed {

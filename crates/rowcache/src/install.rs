@@ -1,4 +1,4 @@
-//! What a read does after a miss, and for how long its fill is cached.
+//! What a read does after a miss, and up to which age its fill is served.
 //!
 //! 1. [`RowCache::join`]: the gates decide whether the read fills, waits for another's fill, or is
 //!    a bypass.
@@ -44,7 +44,7 @@ pub struct InstallOutcome<W> {
     pub installed: Installed,
     /// Reads that waited for it.
     pub waiters: Vec<W>,
-    /// The result for them: none if the row's life ended before they may have come.
+    /// The result for them: none if the row reached its maximum age before they may have come.
     pub shared: Option<Row>,
 }
 
@@ -60,17 +60,20 @@ pub struct ReturnedFill<'a> {
     pub cache_permission: CachePermission,
     /// The moment before it was sent.
     pub asked_at: Moment,
+    /// Whether it may miss acknowledged writes for another reason than its gates know.
+    pub weak: bool,
 }
 
 impl ReturnedFill<'_> {
-    /// How long its row may be served after the fill was sent, in seconds. `None`: for ever.
+    /// The age in seconds, from when the fill was sent, at which its row is served no more.
+    /// `None`: never.
     /// `weak`: the bound if the fill may not have seen all acknowledged writes.
-    fn life(&self, weak: Option<u32>) -> Option<u32> {
+    fn max_age(&self, weak: Option<u32>) -> Option<u32> {
         let bound = match self.cache_permission {
             CachePermission::Bounded { seconds } => Some(seconds),
             CachePermission::Exclusive { .. } => None,
         };
-        [bound, weak, self.filled.life].into_iter().flatten().min()
+        [bound, weak, self.filled.max_age].into_iter().flatten().min()
     }
 }
 
@@ -84,10 +87,14 @@ impl<W> RowCache<W> {
         cache_permission: CachePermission,
         waiter: impl FnOnce() -> W,
     ) -> Join<W> {
-        let tolerant = matches!(cache_permission, CachePermission::Bounded { .. });
+        let (tolerant, claim) = match cache_permission {
+            CachePermission::Bounded { .. } => (true, self.boot),
+            CachePermission::Exclusive { claim } => (false, claim),
+        };
         let gate = gate_of(&table.keyspace, &table.name);
         let slot = slot_of(token_of(gate, key.partition_key()));
-        self.gates.join(gate, slot, key.engine_key(), self.clock.now(), tolerant, waiter)
+        let row = (gate, slot, key.engine_key());
+        self.gates.join(row, self.clock.now(), tolerant, claim, waiter)
     }
 
     /// Ends a fill: installs the row if no write and no younger fill overtook it. The caller tells
@@ -98,22 +105,21 @@ impl<W> RowCache<W> {
         let bytes = Bytes::from(std::mem::take(&mut fill.filled.bytes));
         let row = Row::checked(bytes.clone(), fill.plan.fingerprint);
         let mut installed = Installed::Overtaken;
-        let weak = ticket.is_weak().then_some(self.weak_life.as_secs() as u32);
+        let weak = (ticket.is_weak() || fill.weak).then_some(self.weak_max_age.as_secs() as u32);
         // A row without values lives as long as its marker, whose expiry no SELECT shows. So it is
         // cached only with a bound.
-        let life = fill.life(weak);
+        let max_age = fill.max_age(weak);
         let finished = if fill.filled.marker_only
             && matches!(fill.cache_permission, CachePermission::Exclusive { .. })
         {
             installed = Installed::Uncacheable;
             ticket.finish(|| ())
         } else {
-            ticket.finish(|| installed = self.put(&fill, &bytes, life))
+            ticket.finish(|| installed = self.put(&fill, &bytes, max_age))
         };
-        // A read that came while the database was slow may have come after the end of the row's
-        // life.
-        let ended =
-            life.is_some_and(|life| self.age(fill.asked_at.boot).is_none_or(|age| age >= life));
+        // A read that came while the database was slow may have come after the row's end.
+        let ended = max_age
+            .is_some_and(|max_age| self.age(fill.asked_at.boot).is_none_or(|age| age >= max_age));
         if installed == Installed::TooLarge {
             self.gates.note_too_large(fill.key.engine_key(), finished.stamp, self.clock.now());
         }
@@ -121,7 +127,7 @@ impl<W> RowCache<W> {
         InstallOutcome { row, installed, waiters: finished.waiters, shared }
     }
 
-    fn put(&self, fill: &ReturnedFill<'_>, bytes: &[u8], life: Option<u32>) -> Installed {
+    fn put(&self, fill: &ReturnedFill<'_>, bytes: &[u8], max_age: Option<u32>) -> Installed {
         let ReturnedFill { plan: ReadPlan { table, .. }, key, cache_permission, asked_at, .. } =
             fill;
         let claim = match cache_permission {
@@ -130,9 +136,10 @@ impl<W> RowCache<W> {
         };
         // [`RowCache::accept`] asserts the same: a row cached without a claim is never served.
         assert!(claim != NO_CLAIM, "a row is cached without a claim");
-        let origin = Origin { claim, filled_at: asked_at.boot, life: life.unwrap_or(ENDLESS) };
+        let origin =
+            Origin { claim, filled_at: asked_at.boot, max_age: max_age.unwrap_or(ENDLESS) };
         let token = token_of(gate_of(&table.keyspace, &table.name), key.partition_key());
-        let expiry = life.map_or(0, |life| asked_at.unix.saturating_add(life));
+        let expiry = max_age.map_or(0, |max_age| asked_at.unix.saturating_add(max_age));
         let options = PutOptions { expiry, group: group_of(table.id), token };
         // When the journal is full it is kept for writes. A later read fills this row again.
         if self.rows.backpressure().is_some() {

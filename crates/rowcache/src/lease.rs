@@ -219,6 +219,11 @@ impl LeaseClock {
         self.0.fetch_max(until, Ordering::AcqRel);
     }
 
+    /// Makes the lease count until `until` exactly.
+    pub fn set(&self, until: Millis) {
+        self.0.store(until, Ordering::Release);
+    }
+
     /// Ends it at once.
     pub fn end(&self) {
         self.0.store(0, Ordering::Release);

@@ -15,18 +15,19 @@
 //! 4. [`RowCache::accept`]: was it filled under that permission, and is it young enough?
 //!
 //! After a miss, [`install`] goes on. The gates ([`gate::Gates::join`]) decide whether the read may
-//! fill. [`gate::Ticket::finish`] decides whether the row that it read is still the newest.
+//! fill. [`gate::Ticket::finish`] decides whether the row that it read is still the newest. In a
+//! ring, [`carried`] may save the read of the database.
 //!
 //! # What a write does, in order
 //!
-//! All of it is in [`write`](mod@write):
+//! All of it is in [`write_in_flight`]:
 //!
 //! 1. [`write_scope::WriteScope::add`] collects what the write may touch.
 //! 2. [`RowCache::begin_write`] notes intents ([`intents`]), closes gates
 //!    ([`gate::Gates::begin_write`]) and drops rows.
 //! 3. The caller sends the write and awaits the answer.
-//! 4. [`write::WriteInFlight::settle`] opens the gates ([`gate::Gates::end_write`]) or holds them.
-//!    It settles or keeps the intents.
+//! 4. [`write_in_flight::WriteInFlight::settle`] opens the gates ([`gate::Gates::end_write`]) or
+//!    holds them. It settles or keeps the intents.
 //! 5. The caller tells the client.
 //!
 //! # What survives a crash
@@ -46,6 +47,7 @@
 //! [`RowCache::look_up`]: row_cache::RowCache::look_up
 //! [`RowCache::begin_write`]: row_cache::RowCache::begin_write
 
+pub mod carried;
 pub mod claims;
 pub mod clock;
 pub mod entry;
@@ -59,15 +61,17 @@ pub mod intents;
 pub mod lease;
 pub mod paxos;
 pub mod policy;
+#[cfg(test)]
+mod remade_tests;
 pub mod restart;
 pub mod row;
 pub mod row_cache;
-
 pub mod serve;
+pub mod shards;
 pub mod stamp;
 pub mod tables;
 #[cfg(test)]
 mod testing;
 mod too_large;
-pub mod write;
+pub mod write_in_flight;
 pub mod write_scope;

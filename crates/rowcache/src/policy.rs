@@ -50,6 +50,11 @@ impl Resolved {
         Resolved { policies, known: RwLock::default() }
     }
 
+    /// The present generation.
+    pub(crate) fn generation(&self) -> u64 {
+        self.policies.generation()
+    }
+
     /// The policy of a table, with the generation it is of.
     pub(crate) fn of(&self, table: &TableSchema) -> (u64, Policy) {
         let generation = self.policies.generation();

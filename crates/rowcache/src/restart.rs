@@ -3,7 +3,7 @@
 //! | what | where | still valid after |
 //! |---|---|---|
 //! | rows | the engine's namespace | `kill -9`; what was invalidated is not there again |
-//! | writes on their way or in doubt | [`IntentTable`] | `kill -9`; else all is dropped and held |
+//! | writes in flight or in doubt | [`IntentTable`] | `kill -9`; else all is dropped and held |
 //! | claim, lease epochs | [`InstanceFile`] | `restart_grace` at most, same boot, same policies |
 //!
 //! 1. [`InstanceFile::open`] keeps the claim of the last run or makes a new one: rows of
@@ -13,6 +13,8 @@
 //! 3. [`RowCache::new`] drops what an intent says was not dropped yet. It holds (or weakens) the
 //!    gates of each intent.
 //! 4. Nothing of an `exclusive` table is served before [`Claims`] has the lease again.
+//!
+//! Prepared statements survive too; the server keeps them (`statements/plan_file.rs`).
 
 use std::io;
 use std::path::Path;
@@ -53,8 +55,8 @@ pub struct Start<'a> {
     pub restart_grace: Duration,
     /// How long a write of unknown outcome keeps its partitions uncached.
     pub hold: Duration,
-    /// Longest life of a row whose fill may not see the last acknowledged write.
-    pub weak_life: Duration,
+    /// Maximum age of a row whose fill may not see the last acknowledged write.
+    pub weak_max_age: Duration,
     /// How long the lease lasts.
     pub lease: LeaseTimes,
     /// Time.
@@ -127,13 +129,13 @@ pub fn start<W>(start: Start<'_>) -> Result<Claims<W>, StartError> {
         tracing::warn!(
             ?doubt,
             ?hold,
-            "it is not known which writes were on their way when the last run ended: `exclusive` tables are not cached for a while"
+            "it is not known which writes were in flight when the last run ended: `exclusive` tables are not cached for a while"
         );
     } else if !unsettled.intents.is_empty() {
         let count = unsettled.intents.len();
         tracing::info!(
             count,
-            "writes were on their way when the last run ended: their partitions are not cached for a while"
+            "writes were in flight when the last run ended: their partitions are not cached for a while"
         );
     }
     let cache = RowCache::new(Parts {
@@ -144,7 +146,7 @@ pub fn start<W>(start: Start<'_>) -> Result<Claims<W>, StartError> {
         hold: start.hold,
         clock: start.clock,
         boot: boot.as_u64_pair().0,
-        weak_life: start.weak_life,
+        weak_max_age: start.weak_max_age,
     });
     Ok(Claims::new(cache, instance, generation, start.lease))
 }

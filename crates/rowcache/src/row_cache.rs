@@ -1,8 +1,9 @@
 //! The cache of rows: the state that all parts share. [`serve`](crate::serve) reads from it,
-//! [`install`](crate::install) fills it, [`write`](crate::write) drops rows from it.
+//! [`install`](crate::install) fills it, and writes ([`write_in_flight`](crate::write_in_flight))
+//! drop rows from it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use afterglow_engine::Namespace;
@@ -14,6 +15,7 @@ use crate::intents::words::{NEVER, Nature, scope_of_intent};
 use crate::intents::{IntentId, IntentTable};
 use crate::lease::LeaseClock;
 use crate::policy::{Policies, Resolved};
+use crate::shards::Shards;
 
 /// The end of a hold that never ends: a lightweight transaction of unknown outcome that the
 /// database never forgets. Any later one may complete it.
@@ -37,9 +39,9 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Names this boot of the machine. Seconds since another boot say nothing about age.
     pub boot: u64,
-    /// Longest life of a row whose fill may not see the last acknowledged write (weak consistency
+    /// Maximum age of a row whose fill may not see the last acknowledged write (weak consistency
     /// levels).
-    pub weak_life: Duration,
+    pub weak_max_age: Duration,
 }
 
 /// The cache of rows. `W` is the means to tell a read that waits for another's fill of the result.
@@ -49,11 +51,16 @@ pub struct RowCache<W> {
     pub(crate) intent_log: IntentLog,
     pub(crate) policies: Resolved,
     pub(crate) lease: LeaseClock,
+    /// Where several instances share the tables: which partitions are ours.
+    pub(crate) shards: OnceLock<Shards>,
     /// The present claim. [`NO_CLAIM`] while no claim is safely on disk.
     pub(crate) claim: AtomicU64,
     /// Generation of the policies that the claim was made under. Under other policies it permits
     /// nothing.
     pub(crate) claim_generation: AtomicU64,
+    /// Where several instances share the tables: one more than the generation of the policies that
+    /// all of them have, or 0.
+    pub(crate) agreed: AtomicU64,
     /// Set while the schema is not known: nothing may be planned from it.
     pub(crate) suspended: AtomicBool,
     /// Writes in flight that may touch anything, and have dropped nothing yet.
@@ -62,7 +69,7 @@ pub struct RowCache<W> {
     /// how they ended.
     pub(crate) unresolved: AtomicUsize,
     pub(crate) hold: Duration,
-    pub(crate) weak_life: Duration,
+    pub(crate) weak_max_age: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) boot: u64,
 }
@@ -90,13 +97,15 @@ impl<W> RowCache<W> {
             intent_log,
             policies: Resolved::new(parts.policies),
             lease: LeaseClock::default(),
+            shards: OnceLock::new(),
             claim: AtomicU64::new(NO_CLAIM),
             claim_generation: AtomicU64::new(0),
+            agreed: AtomicU64::new(0),
             suspended: AtomicBool::new(true),
             doubts: AtomicUsize::new(0),
             unresolved: AtomicUsize::new(0),
             hold: parts.hold,
-            weak_life: parts.weak_life,
+            weak_max_age: parts.weak_max_age,
             clock: parts.clock,
             boot: parts.boot,
         })
@@ -110,6 +119,21 @@ impl<W> RowCache<W> {
     /// Until when the lease is ours.
     pub fn lease(&self) -> &LeaseClock {
         &self.lease
+    }
+
+    /// Several instances share the tables from now on. `count` shards; none is ours at first.
+    pub fn share(&self, count: usize) -> &Shards {
+        self.shards.get_or_init(|| Shards::new(count))
+    }
+
+    /// Where several instances share the tables: the policies of this generation are those of all
+    /// of them. `None`: it is not known of any. Under other policies nothing is served or filled.
+    pub fn agree(&self, generation: Option<u64>) {
+        self.agreed.store(generation.map_or(0, |generation| generation + 1), Ordering::Release);
+    }
+
+    pub(crate) fn agrees(&self, generation: u64) -> bool {
+        self.shards.get().is_none() || self.agreed.load(Ordering::Acquire) == generation + 1
     }
 
     /// Rows filled under `exclusive` are served if they carry this claim, made under that
@@ -141,7 +165,9 @@ impl<W> RowCache<W> {
     /// Whether rows may be cached under `exclusive` now: the lease has not run out, and there is a
     /// claim for them.
     pub fn caches_exclusive(&self) -> bool {
-        self.claim.load(Ordering::Acquire) != NO_CLAIM && self.lease.holds(self.clock.now())
+        self.claim.load(Ordering::Acquire) != NO_CLAIM
+            && self.lease.holds(self.clock.now())
+            && self.agrees(self.policies.generation())
     }
 }
 

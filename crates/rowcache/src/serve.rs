@@ -14,11 +14,13 @@ use std::sync::atomic::Ordering;
 
 use afterglow_cql::message::QueryParams;
 use afterglow_cql::plan::{ReadPlan, RowKey, TableSchema};
+use afterglow_cql::token::murmur3;
 use afterglow_engine::{Hit, Lookup};
 
 use crate::entry::{ENDLESS, Origin, Row};
 use crate::policy::Policy;
 use crate::row_cache::{NO_CLAIM, RowCache};
+use crate::shards::claim_of;
 
 /// Under what a table's rows are cached at this moment: the cache permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +46,10 @@ pub enum NotCached {
     PolicyOff,
     /// The table's policy is `exclusive`, and the lease is not ours or the claim not on disk.
     NoLease,
+    /// The table's policy is `exclusive`, and another instance of the ring owns the partition.
+    NotOwner,
+    /// The present policies are not known to be those of all instances that share the tables.
+    Disagreement,
 }
 
 /// Why no cached row can answer a request as the database would.
@@ -79,7 +85,7 @@ pub fn fits(params: &QueryParams<'_>, read: &ReadPlan) -> Result<(), Unfit> {
 pub enum NotServed {
     /// Its bytes are not a stored row.
     Corrupt,
-    /// Its life is over.
+    /// It has reached its maximum age, or a bound of staleness.
     Expired,
     /// It is of another claim, another boot or another shape of the table.
     Unusable,
@@ -91,10 +97,13 @@ impl<W> RowCache<W> {
     /// # Errors
     /// Why the read must go to the database.
     pub fn cache_permission(&self, table: &TableSchema) -> Result<CachePermission, NotCached> {
-        if self.suspended.load(Ordering::Acquire) || self.doubts.load(Ordering::Acquire) > 0 {
+        if self.is_in_doubt() {
             return Err(NotCached::Suspended);
         }
         let (generation, policy) = self.policies.of(table);
+        if !self.agrees(generation) {
+            return Err(NotCached::Disagreement);
+        }
         match policy {
             Policy::Off => Err(NotCached::PolicyOff),
             Policy::MaxStaleness(bound) => Ok(CachePermission::Bounded {
@@ -116,10 +125,48 @@ impl<W> RowCache<W> {
         }
     }
 
+    /// As [`RowCache::cache_permission`], for the row with this key. Where several instances share
+    /// the table it permits only what this one owns.
+    ///
+    /// # Errors
+    /// Why the read must go to the database, or to the owner ([`NotCached::NotOwner`]).
+    pub fn row_permission(
+        &self,
+        table: &TableSchema,
+        key: &RowKey,
+    ) -> Result<CachePermission, NotCached> {
+        let Some(shards) = self.shards.get() else { return self.cache_permission(table) };
+        // The race with a change of the owner: the lease is asked first, then the shard. A shard
+        // that is ours then was ours while the lease held, or was gained since and has only rows
+        // that were filled since. In the other order a lease that came back with a newer map would
+        // vouch for a shard that this map has taken from us.
+        let permission = self.cache_permission(table);
+        let owned = shards.owned(murmur3(key.partition_key()));
+        match (permission, owned) {
+            (Ok(CachePermission::Exclusive { claim }), Some((shard, epoch))) => {
+                Ok(CachePermission::Exclusive { claim: claim_of(claim, shard, epoch) })
+            }
+            (Ok(CachePermission::Exclusive { .. }) | Err(NotCached::NoLease), None) => {
+                Err(NotCached::NotOwner)
+            }
+            (permission, _) => permission,
+        }
+    }
+
+    /// Whether the schema is not known, or a write that may touch anything is in flight.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.suspended.load(Ordering::Acquire) || self.doubts.load(Ordering::Acquire) > 0
+    }
+
     /// Looks a row up. A [`Lookup::Flash`] is read by the caller and finished; a hit goes to
     /// [`RowCache::accept`].
     pub fn look_up(&self, key: &RowKey) -> Lookup {
-        self.rows.get(key.engine_key())
+        self.look_up_key(key.engine_key())
+    }
+
+    /// As [`RowCache::look_up`], by the key that the engine has the row under.
+    pub fn look_up_key(&self, engine_key: &[u8]) -> Lookup {
+        self.rows.get(engine_key)
     }
 
     /// Whether a hit may be served under this permission, to a plan made for this shape of the
@@ -135,8 +182,8 @@ impl<W> RowCache<W> {
     ) -> Result<Row, NotServed> {
         let (origin, row) = Origin::split(&hit.value).ok_or(NotServed::Corrupt)?;
         let (present, longest) = match cache_permission {
-            CachePermission::Exclusive { claim } => (claim, origin.life),
-            CachePermission::Bounded { seconds } => (self.boot, origin.life.min(seconds)),
+            CachePermission::Exclusive { claim } => (claim, origin.max_age),
+            CachePermission::Bounded { seconds } => (self.boot, origin.max_age.min(seconds)),
         };
         assert!(present != NO_CLAIM, "a row is served without a claim");
         if origin.claim != present {

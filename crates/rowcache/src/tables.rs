@@ -51,7 +51,7 @@ impl Index {
     /// that the write touches: `W + R <= RF` there. In doubt yes.
     pub fn is_weak(
         &self,
-        touched: &WriteScope,
+        scope: &WriteScope,
         consistency: Consistency,
         data_center: Option<&str>,
     ) -> bool {
@@ -63,10 +63,10 @@ impl Index {
         let missed =
             |id: &Uuid| self.by_id.get(id).is_none_or(|(_, table)| misses(&table.keyspace));
         let any = || self.by_id.values().any(|(_, table)| !table.system && misses(&table.keyspace));
-        touched.by_level
-            && (touched.planned().iter().any(missed)
-                || touched.unknown_keyspaces().any(misses)
-                || touched.is_everything() && (self.is_unknown() || any()))
+        scope.by_level
+            && (scope.planned().iter().any(missed)
+                || scope.unknown_keyspaces().any(misses)
+                || scope.is_everything() && (self.is_unknown() || any()))
     }
 
     /// Whether a row that was read at LOCAL_QUORUM in `data_center` answers a read of the table at
@@ -94,6 +94,11 @@ impl Index {
 impl Tables for Index {
     fn gate(&self, id: Uuid) -> Option<u32> {
         self.by_id.get(&id).map(|(gate, _)| *gate)
+    }
+
+    fn with_gate(&self, gate: u32) -> Vec<Uuid> {
+        let of = |(id, (of, _)): (&Uuid, &(u32, _))| (*of == gate).then_some(*id);
+        self.by_id.iter().filter_map(of).collect()
     }
 
     fn id(&self, keyspace: &str, table: &str) -> Option<Uuid> {
@@ -234,9 +239,9 @@ mod tests {
             let Plan::Write(plan) = analyse(&parse(text), &*schema, None) else {
                 panic!("{text} is a write")
             };
-            let mut touched = WriteScope::default();
-            touched.add(&plan, &|_| None, &index);
-            index.is_weak(&touched, level, None)
+            let mut scope = WriteScope::default();
+            scope.add(&plan, &|_| None, &index);
+            index.is_weak(&scope, level, None)
         };
         for (text, at_one) in [
             ("UPDATE ks.t SET v = 1 WHERE k = 1", true),

@@ -81,6 +81,6 @@ pub fn cache_of_boot<W>(
         hold: Duration::from_secs(600),
         clock: clock.clone(),
         boot,
-        weak_life: Duration::from_secs(60),
+        weak_max_age: Duration::from_secs(60),
     })
 }

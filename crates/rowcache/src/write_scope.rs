@@ -9,6 +9,10 @@ use uuid::Uuid;
 
 use crate::gate::{GateScope, slot_of};
 
+mod bytes;
+
+pub use bytes::MalformedScope;
+
 /// More partitions than this in one write count as their tables.
 const MAX_SLOTS: usize = 512;
 
@@ -53,6 +57,8 @@ pub enum Invalidation {
 pub trait Tables {
     /// The gate of the table with this id; `None` if there is no such table (any more).
     fn gate(&self, id: Uuid) -> Option<u32>;
+    /// The ids of the tables with this gate: in practice one, or none.
+    fn with_gate(&self, gate: u32) -> Vec<Uuid>;
     /// The id of a table; `None` if there is no such table.
     fn id(&self, keyspace: &str, table: &str) -> Option<Uuid>;
     /// Gates and ids of all tables of a keyspace.
@@ -67,11 +73,13 @@ pub struct WriteScope {
     slots: Vec<u32>,
     tables: Vec<u32>,
     everything: bool,
-    doomed: Vec<Invalidation>,
+    invalidations: Vec<Invalidation>,
     /// Tables that the write was planned for. If one of them is gone by the time the gates are
     /// closed, the plan was made for an older schema. The write may then touch other things than
     /// the plan names.
     planned: Vec<Uuid>,
+    /// The gates of these tables.
+    planned_gates: Vec<u32>,
     /// Tables that were not in the schema. If one of them is in it by the time the gates are
     /// closed, its rows may be cached.
     unknown: Vec<(String, String)>,
@@ -86,6 +94,8 @@ pub struct WriteScope {
     pub by_level: bool,
     /// The token of the first partition, and whether there are others.
     partitions: (Option<u64>, bool),
+    /// Murmur3 tokens of the partitions.
+    tokens: Vec<i64>,
     /// Table and key of the first partition of a lightweight transaction.
     transaction: Option<(Uuid, Vec<u8>)>,
 }
@@ -93,10 +103,10 @@ pub struct WriteScope {
 impl WriteScope {
     /// Everything, for statements without a plan.
     pub fn everything() -> WriteScope {
-        let doomed = vec![Invalidation::Everything];
+        let invalidations = vec![Invalidation::Everything];
         WriteScope {
             everything: true,
-            doomed,
+            invalidations,
             parted: true,
             by_level: true,
             ..WriteScope::default()
@@ -105,7 +115,7 @@ impl WriteScope {
 
     /// The same gates, and nothing to drop.
     pub fn without_drops(self) -> WriteScope {
-        WriteScope { doomed: Vec::new(), ..self }
+        WriteScope { invalidations: Vec::new(), ..self }
     }
 
     /// Whether nothing at all is touched.
@@ -118,6 +128,21 @@ impl WriteScope {
     pub fn is_current(&self, tables: &impl Tables) -> bool {
         self.planned.iter().all(|id| tables.gate(*id).is_some())
             && self.unknown.iter().all(|(keyspace, table)| tables.id(keyspace, table).is_none())
+    }
+
+    /// Tables that have taken the names of those that the write was planned for. Their keys may be
+    /// others. So the write may have changed rows of them whose gates it did not close.
+    pub fn replaced(&self, tables: &impl Tables) -> WriteScope {
+        let mut replaced = WriteScope::default();
+        if self.planned.iter().all(|id| tables.gate(*id).is_some()) {
+            return replaced;
+        }
+        for gate in &self.planned_gates {
+            let others =
+                tables.with_gate(*gate).into_iter().filter(|id| !self.planned.contains(id));
+            others.for_each(|id| replaced.table(*gate, id));
+        }
+        replaced
     }
 
     /// Whether to wait for the database's answer before everything is dropped. That is so if the
@@ -209,23 +234,30 @@ impl WriteScope {
                 // Tables that are created meanwhile have gates that we cannot name.
                 self.everything = true;
                 let ids = tables.tables_in(keyspace);
-                self.doomed
+                self.invalidations
                     .extend(ids.into_iter().map(|(_, id)| Invalidation::Table(group_of(id))));
             }
             Target::Everything => self.all(),
         }
     }
 
+    /// Adds all tables that a keyspace has now, each by its own gate.
+    pub fn add_tables_of(&mut self, keyspace: &str, tables: &impl Tables) {
+        tables.tables_in(keyspace).into_iter().for_each(|(gate, id)| self.table(gate, id));
+    }
+
     fn plan_for(&mut self, id: Uuid, tables: &impl Tables) -> Option<u32> {
+        let gate = tables.gate(id);
         if !self.planned.contains(&id) {
             self.planned.push(id);
+            self.planned_gates.extend(gate);
         }
-        tables.gate(id)
+        gate
     }
 
     fn all(&mut self) {
         self.everything = true;
-        self.doomed.push(Invalidation::Everything);
+        self.invalidations.push(Invalidation::Everything);
     }
 
     fn row<'v>(
@@ -238,7 +270,7 @@ impl WriteScope {
         match template.bind(value, &mut key) {
             Ok(()) => {
                 if self.slot(gate, template.table(), key.partition_key()).is_some() {
-                    self.doomed.push(Invalidation::Row(key.engine_key().to_vec()));
+                    self.invalidations.push(Invalidation::Row(key.engine_key().to_vec()));
                 }
             }
             Err(KeyError::NoPartition) => self.table(gate, template.table()),
@@ -258,7 +290,7 @@ impl WriteScope {
         match template.partition_key(value, &mut key) {
             Ok(()) => {
                 if let Some(token) = self.slot(gate, template.table(), &key) {
-                    self.doomed.push(Invalidation::Partition(token));
+                    self.invalidations.push(Invalidation::Partition(token));
                 }
             }
             Err(_) => self.table(gate, template.table()),
@@ -267,9 +299,9 @@ impl WriteScope {
 
     fn table(&mut self, gate: u32, id: Uuid) {
         self.gate(gate);
-        let doomed = Invalidation::Table(group_of(id));
-        if !self.doomed.contains(&doomed) {
-            self.doomed.push(doomed);
+        let invalidation = Invalidation::Table(group_of(id));
+        if !self.invalidations.contains(&invalidation) {
+            self.invalidations.push(invalidation);
         }
     }
 
@@ -291,6 +323,10 @@ impl WriteScope {
                 self.transaction.get_or_insert_with(|| (table, partition_key.to_vec()));
             *more |= (transaction.0, &transaction.1[..]) != (table, partition_key);
         }
+        let plain = murmur3(partition_key);
+        if !self.tokens.contains(&plain) {
+            self.tokens.push(plain);
+        }
         if self.slots.contains(&slot) {
             return Some(token);
         }
@@ -300,6 +336,11 @@ impl WriteScope {
         }
         self.slots.push(slot);
         Some(token)
+    }
+
+    /// The Murmur3 tokens of the partitions that it may touch; `None` if it may touch others too.
+    pub fn tokens(&self) -> Option<&[i64]> {
+        (self.tables.is_empty() && !self.everything).then_some(&self.tokens)
     }
 
     /// The gates to close.
@@ -312,8 +353,8 @@ impl WriteScope {
     }
 
     /// The cached rows to drop once the gates are closed.
-    pub fn doomed(&self) -> &[Invalidation] {
-        &self.doomed
+    pub fn invalidations(&self) -> &[Invalidation] {
+        &self.invalidations
     }
 }
 
@@ -337,6 +378,13 @@ mod tests {
             matches!(self, Known::Table(known) if *known == id).then(|| gate_of("ks", "t"))
         }
 
+        fn with_gate(&self, gate: u32) -> Vec<Uuid> {
+            match self {
+                Known::Table(id) if gate == gate_of("ks", "t") => vec![*id],
+                _ => Vec::new(),
+            }
+        }
+
         fn id(&self, keyspace: &str, table: &str) -> Option<Uuid> {
             match self {
                 Known::Table(id) if (keyspace, table) == ("ks", "t") => Some(*id),
@@ -354,19 +402,19 @@ mod tests {
         }
     }
 
-    fn touched(target: &Target, known: &Known) -> WriteScope {
-        let mut touched = WriteScope::default();
-        touched.add_target(target, &|_| None, known);
-        touched
+    fn scope_of(target: &Target, known: &Known) -> WriteScope {
+        let mut scope = WriteScope::default();
+        scope.add_target(target, &|_| None, known);
+        scope
     }
 
     #[test]
     fn while_the_schema_is_unknown_every_write_drops_everything() {
         let table = Target::Table { keyspace: "ks".into(), table: "t".into(), id: None };
         for target in [table, Target::Keyspace("ks".into())] {
-            let touched = touched(&target, &Known::Unknown);
+            let scope = scope_of(&target, &Known::Unknown);
             assert_eq!(
-                (touched.gates(), touched.doomed()),
+                (scope.gates(), scope.invalidations()),
                 (vec![GateScope::Everything], &[Invalidation::Everything][..])
             );
         }
@@ -376,11 +424,24 @@ mod tests {
     fn a_table_that_comes_between_plan_and_gate_makes_the_plan_stale() {
         let target = Target::Table { keyspace: "ks".into(), table: "t".into(), id: None };
         let table = Known::Table(Uuid::from_u128(7));
-        let planned = touched(&target, &Known::Nothing);
+        let planned = scope_of(&target, &Known::Nothing);
         assert_eq!(planned.gates(), [GateScope::Table(gate_of("ks", "t"))]);
         assert!(planned.is_current(&Known::Nothing) && !planned.is_current(&table));
-        let known = touched(&target, &table);
+        let known = scope_of(&target, &table);
         assert!(known.is_current(&table) && !known.is_current(&Known::Nothing));
+    }
+
+    #[test]
+    fn a_table_made_again_is_touched_as_a_whole_and_one_that_stays_no_further() {
+        let (old, new) = (Uuid::from_u128(7), Uuid::from_u128(8));
+        let target = Target::Table { keyspace: "ks".into(), table: "t".into(), id: Some(old) };
+        let planned = scope_of(&target, &Known::Table(old));
+        for same in [Known::Table(old), Known::Nothing] {
+            assert!(planned.replaced(&same).is_empty());
+        }
+        let replaced = planned.replaced(&Known::Table(new));
+        assert_eq!(replaced.gates(), [GateScope::Table(gate_of("ks", "t"))]);
+        assert_eq!(replaced.invalidations(), [Invalidation::Table(group_of(new))]);
     }
 
     fn column(name: &str) -> Column {
@@ -388,7 +449,7 @@ mod tests {
     }
 
     /// What a text touches, of a schema with one table `ks.t (k int, c int, v int)`.
-    fn touched_by_text(text: &str) -> WriteScope {
+    fn scope_of_text(text: &str) -> WriteScope {
         let table = TableSchema {
             partition_key: vec![column("k")],
             clustering: vec![column("c")],
@@ -401,9 +462,9 @@ mod tests {
         let Plan::Write(plan) = analyse(&parse(text), &schema, None) else {
             panic!("{text} is a write")
         };
-        let mut touched = WriteScope::default();
-        touched.add(&plan, &|_| None, &Known::Table(id));
-        touched
+        let mut scope = WriteScope::default();
+        scope.add(&plan, &|_| None, &Known::Table(id));
+        scope
     }
 
     #[test]
@@ -426,7 +487,7 @@ mod tests {
             (&batch("UNLOGGED", 2), true),
             (&batch("COUNTER", 2), true),
         ] {
-            assert_eq!(touched_by_text(text).may_happen_in_part(), in_part, "{text}");
+            assert_eq!(scope_of_text(text).may_happen_in_part(), in_part, "{text}");
         }
     }
 
@@ -446,9 +507,9 @@ mod tests {
             ("INSERT INTO ks.t (k, c, v) VALUES (1, 1, 1)", false),
             ("INSERT INTO ks.t JSON '{}' IF NOT EXISTS", false),
         ] {
-            let touched = touched_by_text(text);
+            let scope = scope_of_text(text);
             let partition = known.then_some((Uuid::from_u128(7), &[0, 0, 0, 1][..]));
-            assert_eq!(touched.transaction(), partition, "{text}");
+            assert_eq!(scope.transaction(), partition, "{text}");
         }
     }
 }

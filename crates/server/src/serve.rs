@@ -25,11 +25,12 @@ use crate::{
     config::{Config, IoChoice, LivePolicies},
     control::{Control, ControlError, Event},
     data_dir::DataDir,
-    frontend::cql::cached,
+    frontend::cql::cached::{self, RingHandle},
     frontend::memcache,
     inspect,
     logging::Logging,
     metrics::Metrics,
+    operator::{Operated, OperatorSocket},
     reactor::{Driver, Reactors, ReactorsConfig},
     service_manager::{Notifier, Watchdog},
     slow_log::SlowLog,
@@ -72,6 +73,7 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
             return Err(error);
         }
     };
+    let _operator = open_operator_socket(&config, &front_ends);
     if config.cql.is_none() {
         health.set_independent();
     }
@@ -87,6 +89,7 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
         notifier.reloading();
         reload::apply(&mut config, reload, &policies, logging, &live);
         front_ends.reload_users(&config);
+        front_ends.reload_secrets(&config);
         notifier.ready(&serving);
     });
     if let Some(signal) = signal {
@@ -120,6 +123,35 @@ fn shown(
         cache: opened.clone(),
         hosts: Hosts::new(config.admin, config.admin_host.clone()),
         keys_shown: config.show_keys,
+    }
+}
+
+/// Lets the operator give commands. A server that cannot serves all the same.
+fn open_operator_socket(config: &Config, front_ends: &FrontEnds) -> Option<OperatorSocket> {
+    let commands = Arc::new(Commands { ring: front_ends.ring() });
+    OperatorSocket::open(&config.data_dir, commands)
+        .inspect_err(|error| {
+            tracing::warn!(%error, "the socket for the operator's commands cannot be made in the data directory: `afterglow ring` will not reach this instance");
+        })
+        .ok()
+}
+
+/// What the operator may command.
+struct Commands {
+    ring: Option<RingHandle>,
+}
+
+impl Operated for Commands {
+    fn command(&self, command: &str) -> Result<serde_json::Value, String> {
+        let ring = || {
+            self.ring.as_ref().ok_or("this instance is in no ring: start it with --ring-address")
+        };
+        match command {
+            "ring status" => {}
+            "ring leave" => ring()?.leave(),
+            other => return Err(format!("`{other}` is not a command of this version")),
+        }
+        serde_json::to_value(ring()?.status()).map_err(|error| error.to_string())
     }
 }
 
@@ -211,7 +243,7 @@ pub struct Checked {
     pub outlook: Outlook,
     /// The process that serves from the data directory now: its addresses were not tried.
     pub served_by: Option<u32>,
-    /// What is doubted of the writes that were on their way when the last run ended.
+    /// What is doubted of the writes that were in flight when the last run ended.
     pub intents: Option<IntentDoubt>,
 }
 

@@ -187,6 +187,9 @@ fn the_example_file_is_a_good_file() {
     std::fs::set_permissions(&credentials, std::os::unix::fs::PermissionsExt::from_mode(0o600))
         .unwrap();
     let all = all.replace("/etc/afterglow/credentials", &credentials);
+    let (_secrets, secret) = file("a secret of the ring that is long enough");
+    std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let all = all.replace("/etc/afterglow/ring-secret", &secret);
     let (_dir, path) = file(&all);
     let output = afterglow(&["check-config", &path], &[]);
     drop(dir);

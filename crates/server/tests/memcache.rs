@@ -13,6 +13,8 @@ use std::{
 const MEMORY: u64 = 64 << 20;
 /// What the program itself may add: its code, stacks and the allocator's own.
 const PROGRAM: u64 = 32 << 20;
+/// Asks for figures.
+const STATS: &[u8] = b"stats\r\n";
 
 /// A running `afterglow serve`; killed when dropped.
 struct Server {
@@ -108,6 +110,18 @@ impl Client {
         nothing
     }
 
+    /// What the server has read of all clients, and how many are connected.
+    fn load(&mut self) -> (u64, u64) {
+        self.send(STATS);
+        let lines: Vec<String> =
+            std::iter::repeat_with(|| self.line()).take_while(|line| line != "END").collect();
+        let of = |name: &str| {
+            let value = |line: &String| line.strip_prefix(name)?.parse().ok();
+            lines.iter().find_map(value).expect("it is among them")
+        };
+        (of("STAT bytes_read "), of("STAT curr_connections "))
+    }
+
     fn set(&mut self, key: &str, value: &[u8]) -> String {
         self.send(&set(key, value));
         self.line()
@@ -183,32 +197,76 @@ fn clients_that_do_not_read_hold_up_nobody_and_cost_a_bounded_memory() {
     let server = Server::start(dir.path(), &["--memcache-buffers", "4MiB"]);
     let mut other = server.connect();
     (0..8).for_each(|n| assert_eq!(other.set(&format!("large{n}"), &value(n, LEN)), "STORED"));
-    // 40 clients ask for 200 MiB and read none of it.
+    // 40 clients ask for 200 MiB and read none of it: one by one, or with a line that names all.
     let asked: Vec<usize> = (0..20).map(|n| n % 8).collect();
     let requests: String = asked.iter().map(|n| format!("get large{n}\r\n")).collect();
+    let names: String = asked.iter().map(|n| format!(" large{n}")).collect();
+    let forms = [
+        (requests, "\r\nEND\r\n"),
+        (format!("get{names}\r\n"), "\r\n"),
+        (format!("gat 0{names}\r\n"), "\r\n"),
+        (format!("gats 100{names}\r\n"), "\r\n"),
+    ];
     let mut silent: Vec<Client> = (0..40).map(|_| server.connect()).collect();
-    silent.iter_mut().for_each(|client| client.send(requests.as_bytes()));
+    let each = silent.iter_mut().zip(forms.iter().cycle());
+    each.for_each(|(client, (requests, _))| client.send(requests.as_bytes()));
     assert_eq!(other.set("small", b"1"), "STORED");
     assert_eq!(other.get("small").as_deref(), Some(&b"1"[..]));
     assert!(server.peak() < MEMORY + PROGRAM, "{} bytes resident", server.peak());
     // Whoever reads at last gets what was asked for, in order, unless the server has given up
     // waiting.
-    for client in &mut silent {
+    for (client, (_, end)) in silent.iter_mut().zip(forms.iter().cycle()) {
         for &n in &asked {
             let mut head = String::new();
             if !matches!(client.0.read_line(&mut head), Ok(len) if len > 0) {
                 break;
             }
-            assert_eq!(head, format!("VALUE large{n} 0 {LEN}\r\n"));
-            let mut rest = vec![0; LEN + 7];
+            assert!(head.starts_with(&format!("VALUE large{n} 0 {LEN}")), "{head}");
+            let mut rest = vec![0; LEN + end.len()];
             if client.0.read_exact(&mut rest).is_err() {
                 break;
             }
-            assert!(rest[..LEN] == value(n, LEN)[..] && rest[LEN..] == *b"\r\nEND\r\n", "large{n}");
+            assert!(rest[..LEN] == value(n, LEN)[..] && rest.ends_with(end.as_bytes()), "large{n}");
         }
     }
     assert!(server.peak() < MEMORY + PROGRAM, "{} bytes resident", server.peak());
     assert_eq!(other.get("large3"), Some(value(3, LEN)));
+}
+
+#[test]
+fn many_clients_that_do_not_read_cost_a_bounded_memory_whatever_they_ask_with() {
+    const LEN: usize = 400 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &["--memcache-buffers", "4MiB"]);
+    let mut other = server.connect();
+    assert_eq!(other.set("large", &value(0, LEN)), "STORED");
+    for request in ["get large", "gat 0 large", "gats 100 large", "mg large v T0", "mg large v R1"]
+    {
+        // More than the system takes for each, and 195 MiB if each had one answer besides.
+        let requests = format!("{request}\r\n").repeat(40);
+        let mut awaited = other.load().0 + (500 * requests.len()) as u64;
+        let mut silent: Vec<Client> = (0..500).map(|_| server.connect()).collect();
+        silent.iter_mut().for_each(|client| client.send(requests.as_bytes()));
+        // What is read is carried out at once, as far as there is room. A slow server cuts some off
+        // before it has read all, because they take nothing.
+        loop {
+            let (read, connections) = other.load();
+            if read >= awaited + STATS.len() as u64 || connections <= 500 {
+                break;
+            }
+            awaited += STATS.len() as u64;
+        }
+        assert!(server.peak() < MEMORY + PROGRAM, "{request}: {} bytes resident", server.peak());
+        // Who had no room has it now, and the same answer, unless it was cut off.
+        drop(silent.drain(..499));
+        let (mut head, mut rest) = (String::new(), vec![0; LEN]);
+        if matches!(silent[0].0.read_line(&mut head), Ok(length) if length > 0) {
+            assert!(head.starts_with('V'), "{request}");
+            if silent[0].0.read_exact(&mut rest).is_ok() {
+                assert!(rest == value(0, LEN), "{request}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -135,11 +135,11 @@ impl<'a> Execute<'a> {
     /// The bit of the flags that asks for rows without the columns' specification.
     pub const SKIP_METADATA: u8 = 0x02;
 
-    /// Where the byte of flags is in `body`, the whole body that this was parsed from. Not for v5,
-    /// whose flags are an int.
+    /// Where the byte of the lowest flags is in `body`, the whole body that this was parsed from.
     pub fn flags_at(&self, body: &[u8]) -> usize {
-        // Behind the id comes the consistency level.
-        (self.id.as_ptr() as usize - body.as_ptr() as usize) + self.id.len() + 2
+        // Behind the ids comes the consistency level. In v5 the flags are an int.
+        let (last, int) = self.result_metadata_id.map_or((self.id, 0), |id| (id, 3));
+        (last.as_ptr() as usize - body.as_ptr() as usize) + last.len() + 2 + int
     }
 
     /// Appends the body.

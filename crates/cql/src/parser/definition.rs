@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::{NotUnderstood, Parse, Parser};
 use crate::lexer::{self, Kind};
 use crate::plan::{Column, TableSchema};
-use crate::statement::TableName;
+use crate::syntax::TableName;
 
 /// Why a script is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

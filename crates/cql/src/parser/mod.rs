@@ -6,7 +6,7 @@
 //! says what can be proven of it.
 
 use crate::lexer::{Kind, Token};
-use crate::statement::{Marker, Statement, TableName};
+use crate::syntax::{Marker, Statement, TableName};
 
 mod definition;
 mod modify;

@@ -3,7 +3,7 @@
 use super::{NotUnderstood, Parse, Parser};
 use crate::lexer::Kind;
 use crate::message::BatchKind;
-use crate::statement::{
+use crate::syntax::{
     BatchText, Modification, ModificationKind, Operator, Relation, Statement, TableName, Term,
 };
 

@@ -2,7 +2,7 @@
 //! are not looked into.
 
 use super::{NotUnderstood, Parse, Parser};
-use crate::statement::{SchemaObject, SchemaStatement, SchemaVerb, Statement, TableName};
+use crate::syntax::{SchemaObject, SchemaStatement, SchemaVerb, Statement, TableName};
 
 impl Parser<'_> {
     /// A statement that begins with `first` (lower case) and is no DML.

@@ -2,7 +2,7 @@
 
 use super::{NotUnderstood, Parse, Parser};
 use crate::lexer::{Kind, Token};
-use crate::statement::{Operator, Relation, Select, Selected, Selector, Statement, Term};
+use crate::syntax::{Operator, Relation, Select, Selected, Selector, Statement, Term};
 
 impl Parser<'_> {
     pub(super) fn select(&mut self) -> Parse<Statement> {

@@ -2,7 +2,7 @@
 
 use super::{NotUnderstood, Parse, Parser};
 use crate::lexer::Kind;
-use crate::statement::{Literal, Term};
+use crate::syntax::{Literal, Term};
 
 impl Parser<'_> {
     /// A value expression.

@@ -2,7 +2,7 @@
 
 use super::{Parser, unknown};
 use crate::lexer;
-use crate::statement::{Parsed, Statement};
+use crate::syntax::{Parsed, Statement};
 
 pub(crate) fn parse(text: &str) -> Parsed {
     let (tokens, rest) = match lexer::tokens(text) {

@@ -2,7 +2,7 @@
 
 use super::Parser;
 use crate::lexer::{Kind, Token};
-use crate::statement::{TableName, Unknown};
+use crate::syntax::{TableName, Unknown};
 
 /// Words that begin, or could begin, something that writes.
 const WRITING: [&str; 14] = [

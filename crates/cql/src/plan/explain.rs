@@ -40,7 +40,7 @@ impl ReadPlan {
         let _ = writeln!(out, "  columns: {read}");
         let _ = writeln!(
             out,
-            "  a fill reads the whole row at LOCAL_QUORUM, so that any other columns of it are a hit too\n  \
+            "  a fill reads the whole row at LOCAL_QUORUM, so other columns of it are hits too\n  \
              levels: ONE, LOCAL_ONE, LOCAL_QUORUM; QUORUM and TWO where all replicas are in one data centre"
         );
         if table.regulars.is_empty() {
@@ -69,8 +69,8 @@ impl ReadPlan {
 
 /// What becomes of a text that is not understood. What it drops is known when it has been answered.
 const NOT_UNDERSTOOD: &str = "\
-passed through as a write, because it is not understood; nothing is served from the cache until \
-it is answered; it drops
+passed through as a write, because it is not understood. Nothing is served from the cache until \
+it is answered. It drops
 nothing if the database refuses it, a keyspace if the answer is a change of that keyspace's \
 schema, and otherwise:
 ";
@@ -146,6 +146,7 @@ impl PassReason {
             PassReason::NotUnderstood => "it reads, but is not understood",
             PassReason::List => "LIST reads roles and permissions, which are not cached",
             PassReason::Describe => "DESCRIBE is the database's to answer",
+            PassReason::Keyspaces => NotCacheable::SystemTable.why(),
             PassReason::UnknownTable => {
                 "the table is not in the schema, or it is not said in which keyspace it is"
             }

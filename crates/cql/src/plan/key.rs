@@ -191,6 +191,28 @@ impl RowKey {
         RowKey::default()
     }
 
+    /// A key from its [`RowKey::engine_key`] and the number of its partition columns. `None` for
+    /// bytes that are no such key, or have another number of key columns.
+    pub fn from_engine_key(bytes: &[u8], partition: usize, clustering: usize) -> Option<RowKey> {
+        let partition_columns = u16::try_from(partition).ok()?;
+        let key = RowKey { bytes: bytes.to_vec(), partition_columns };
+        let start = key.clustering_start();
+        let fits = bytes.len() <= MAX_KEY && bytes.len() >= start && start > PREFIX;
+        let whole = |fields: Fields<'_>, count: usize| {
+            let (mut fields, mut read) = (fields, 0);
+            while fields.next().is_some() {
+                read += 1;
+            }
+            read == count && fields.rest.is_empty()
+        };
+        let parts = match partition {
+            1 => true,
+            _ => whole(Fields { rest: key.partition_key(), trailer: 1 }, partition),
+        };
+        let rest = bytes.get(start..)?;
+        (fits && parts && whole(Fields { rest, trailer: 0 }, clustering)).then_some(key)
+    }
+
     fn clear(&mut self) {
         self.bytes.clear();
         self.partition_columns = 0;

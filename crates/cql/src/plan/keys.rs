@@ -10,7 +10,7 @@ use crate::statement::{Modification, ModificationKind, Operator, Relation, Term}
 const MAX_KEYS: usize = 64;
 
 /// Rows that a modification touches.
-pub(super) enum TouchedRows {
+pub(super) enum WrittenRows {
     /// These rows.
     Exact(Vec<KeyTemplate>),
     /// These partitions, whole or in part.
@@ -26,14 +26,14 @@ pub(super) fn rows(
     modification: &Modification,
     table: &TableSchema,
     binds_certain: bool,
-) -> TouchedRows {
+) -> WrittenRows {
     if !binds_certain || !table.partition_is_bytes() {
-        return TouchedRows::Table;
+        return WrittenRows::Table;
     }
     let Some(partitions) =
         combine(&table.partition_key, &modification.relations, |_| KeyClass::PARTITION)
     else {
-        return TouchedRows::Table;
+        return WrittenRows::Table;
     };
     let partitions =
         partitions.into_iter().map(|parts| PartitionTemplate { table: table.id, parts });
@@ -43,7 +43,7 @@ pub(super) fn rows(
         false => None,
     };
     match clustering {
-        Some(rows) if rows.len() * partitions.len() <= MAX_KEYS => TouchedRows::Exact(
+        Some(rows) if rows.len() * partitions.len() <= MAX_KEYS => WrittenRows::Exact(
             partitions
                 .flat_map(|partition| {
                     rows.iter().map(move |clustering| KeyTemplate {
@@ -53,7 +53,7 @@ pub(super) fn rows(
                 })
                 .collect(),
         ),
-        _ => TouchedRows::Partitions(partitions.collect()),
+        _ => WrittenRows::Partitions(partitions.collect()),
     }
 }
 

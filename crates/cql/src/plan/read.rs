@@ -33,6 +33,8 @@ pub enum PassReason {
     List,
     /// `DESCRIBE`.
     Describe,
+    /// `system_schema.keyspaces`, which tells drivers how many replicas there are.
+    Keyspaces,
     /// The table is not in the schema, or no keyspace is known.
     UnknownTable,
     /// The table's rows are not cached.
@@ -64,6 +66,7 @@ impl PassReason {
             PassReason::NotUnderstood => "not-understood",
             PassReason::List => "list",
             PassReason::Describe => "describe",
+            PassReason::Keyspaces => "keyspaces",
             PassReason::UnknownTable => "unknown-table",
             PassReason::NotCacheable(reason) => reason.label(),
             PassReason::UnknownColumn => "unknown-column",

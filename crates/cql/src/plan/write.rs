@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::context::Context;
 use super::key::{KeyTemplate, PartitionTemplate};
-use super::keys::{self, TouchedRows};
+use super::keys::{self, WrittenRows};
 use crate::message::BatchKind;
 use crate::statement::{
     BatchText, Modification, ModificationKind, SchemaObject, SchemaStatement, SchemaVerb,
@@ -104,15 +104,15 @@ fn add(plan: &mut WritePlan, modification: &Modification, context: &Context) {
     };
     plan.counter |= table.counter;
     let rows = match modification.kind {
-        ModificationKind::InsertJson => TouchedRows::Table,
+        ModificationKind::InsertJson => WrittenRows::Table,
         _ => keys::rows(modification, &table, context.binds_certain),
     };
     match rows {
-        TouchedRows::Exact(keys) => keys.into_iter().for_each(|key| push(plan, Target::Row(key))),
-        TouchedRows::Partitions(keys) => {
+        WrittenRows::Exact(keys) => keys.into_iter().for_each(|key| push(plan, Target::Row(key))),
+        WrittenRows::Partitions(keys) => {
             keys.into_iter().for_each(|key| push(plan, Target::Partition(key)))
         }
-        TouchedRows::Table => push(plan, table_target(&modification.table, context)),
+        WrittenRows::Table => push(plan, table_target(&modification.table, context)),
     }
 }
 

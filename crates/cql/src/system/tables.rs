@@ -158,17 +158,17 @@ pub struct Proxy {
     pub host_id: Option<Uuid>,
     /// Tokens it owns; `None` keeps the backend node's.
     pub tokens: Option<Vec<String>>,
+    /// Its rack; `None` keeps the backend node's.
+    pub rack: Option<String>,
 }
 
 /// Another proxy, shown as a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address, port, host id and tokens; the last two must be set for drivers to accept it.
+    /// What it says of itself. Drivers accept it where host id, tokens and rack are set.
     pub proxy: Proxy,
     /// Data centre.
     pub data_center: String,
-    /// Rack.
-    pub rack: String,
     /// The database's release.
     pub release_version: String,
     /// The schema's version.
@@ -237,7 +237,6 @@ impl SystemTables {
     }
 }
 
-/// The value that a proxy has of its own in a column of `system.local`.
 /// Whether a column of `local` tells where the node is, and so holds the proxy's value here.
 pub(super) fn is_rewritten(column: &str) -> bool {
     let any = Proxy {
@@ -245,19 +244,27 @@ pub(super) fn is_rewritten(column: &str) -> bool {
         port: 0,
         host_id: Some(Uuid::nil()),
         tokens: Some(Vec::new()),
+        // Told as the database has it where there is but one proxy.
+        rack: None,
     };
     // With a port and an address that is told apart, as 4.0 has them, whatever release comes next.
     proxy_value(column, &any).is_some() || column.ends_with("_address") || column.ends_with("_port")
 }
 
+/// The value that a proxy has of its own in a column of `system.local`.
 fn proxy_value(column: &str, proxy: &Proxy) -> Option<Vec<u8>> {
     match column {
         "broadcast_address" | "listen_address" | "rpc_address" => Some(address(proxy.address)),
         "rpc_port" => Some(i32::from(proxy.port).to_be_bytes().to_vec()),
         "host_id" => proxy.host_id.map(|id| id.as_bytes().to_vec()),
         "tokens" => proxy.tokens.as_deref().map(text_set),
+        "rack" => proxy.rack.as_deref().map(text),
         _ => None,
     }
+}
+
+fn text(text: &str) -> Vec<u8> {
+    text.as_bytes().to_vec()
 }
 
 fn with_peers(table: Table, others: &[Peer]) -> Table {
@@ -266,17 +273,14 @@ fn with_peers(table: Table, others: &[Peer]) -> Table {
     Table { rows: others.iter().map(row).collect(), columns: table.columns }
 }
 
-/// Cassandra's default storage port: proxies have none, and drivers only use it as half of a key.
-const STORAGE_PORT: i32 = 7000;
-
 fn peer_value(column: &str, peer: &Peer) -> Option<Vec<u8>> {
     match column {
         "peer" | "rpc_address" | "native_address" => Some(address(peer.proxy.address)),
-        "peer_port" => Some(STORAGE_PORT.to_be_bytes().to_vec()),
-        "native_port" => Some(i32::from(peer.proxy.port).to_be_bytes().to_vec()),
-        "data_center" => Some(peer.data_center.as_bytes().to_vec()),
-        "rack" => Some(peer.rack.as_bytes().to_vec()),
-        "release_version" => Some(peer.release_version.as_bytes().to_vec()),
+        // Proxies have no port for storage. Drivers use it as half of a key.
+        "peer_port" | "native_port" => Some(i32::from(peer.proxy.port).to_be_bytes().to_vec()),
+        "data_center" => Some(text(&peer.data_center)),
+        "rack" => peer.proxy.rack.as_deref().map(text),
+        "release_version" => Some(text(&peer.release_version)),
         "schema_version" => Some(peer.schema_version.as_bytes().to_vec()),
         "host_id" => peer.proxy.host_id.map(|id| id.as_bytes().to_vec()),
         "tokens" => peer.proxy.tokens.as_deref().map(text_set),

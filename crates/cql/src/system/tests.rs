@@ -43,7 +43,8 @@ fn local(release: &str) -> Table {
 }
 
 fn proxy(last: u8, host: Option<Uuid>, tokens: Option<Vec<String>>) -> Proxy {
-    Proxy { address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, last)), port: 9043, host_id: host, tokens }
+    let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, last));
+    Proxy { address, port: 9043, host_id: host, tokens, rack: None }
 }
 
 fn tables(release: &str, others: &[Peer]) -> SystemTables {
@@ -59,13 +60,15 @@ fn tables(release: &str, others: &[Peer]) -> SystemTables {
 
 fn peer(last: u8) -> Peer {
     Peer {
-        proxy: proxy(
-            last,
-            Some(Uuid::from_u128(u128::from(last))),
-            Some(vec!["9".into(), "-3".into(), "9".into()]),
-        ),
+        proxy: Proxy {
+            rack: Some("r1".into()),
+            ..proxy(
+                last,
+                Some(Uuid::from_u128(u128::from(last))),
+                Some(vec!["9".into(), "-3".into(), "9".into()]),
+            )
+        },
         data_center: "dc1".into(),
-        rack: "r1".into(),
         release_version: "5.0.5".into(),
         schema_version: Uuid::from_u128(99),
     }
@@ -115,14 +118,12 @@ fn the_proxys_own_identity_replaces_the_backends() {
         local("5.0.5"),
         peers,
         None,
-        &proxy(7, Some(own), Some(vec!["1".into()])),
+        &Proxy { rack: Some("r7".into()), ..proxy(7, Some(own), Some(vec!["1".into()])) },
         &[],
     );
-    let rows = ask_bound(&tables, "SELECT host_id, tokens FROM system.local", &[]).unwrap();
-    assert_eq!(
-        rows.rows,
-        [[Some(own.as_bytes().to_vec()), Some(b"\0\0\0\x01\0\0\0\x011".to_vec())]]
-    );
+    let rows = ask_bound(&tables, "SELECT host_id, tokens, rack FROM system.local", &[]).unwrap();
+    let cells = [own.as_bytes(), &b"\0\0\0\x01\0\0\0\x011"[..], b"r7"];
+    assert_eq!(rows.rows, [cells.map(|cell| Some(cell.to_vec()))]);
 }
 
 #[test]
@@ -168,7 +169,7 @@ fn bound_values_are_compared() {
     let text = "SELECT peer FROM system.peers_v2 WHERE peer = :address AND peer_port = :port";
     let count =
         |values: &[&'static [u8]]| ask_bound(&tables, text, values).map(|rows| rows.rows.len());
-    assert_eq!(count(&[&[192, 0, 2, 8], &[0, 0, 0x1b, 0x58]]), Ok(1));
+    assert_eq!(count(&[&[192, 0, 2, 8], &[0, 0, 0x23, 0x53]]), Ok(1), "its own port");
     assert_eq!(count(&[&[192, 0, 2, 8], &[0, 0, 0, 1]]), Ok(0));
     let null = SystemError::Invalid("Invalid null value in condition for column peer_port".into());
     assert_eq!(count(&[&[192, 0, 2, 8]]), Err(null));

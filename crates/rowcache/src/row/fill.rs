@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::{Cell, encode, encode_absent};
 
-/// The SELECT that reads one whole row with write times and remaining lives. It has all key
+/// The SELECT that reads one whole row with write times and remaining TTLs. It has all key
 /// columns, then for each other column its value, `WRITETIME` and `TTL`. Its markers are the key
 /// columns in table order ([`RowKey::columns`]). For a table that [`TableSchema::cacheable`]
 /// allows.
@@ -34,9 +34,9 @@ pub struct Filled {
     /// A server counts whole seconds from the moment at which it takes the fill. A `TTL` of 7
     /// means: the cell ends when the server's clock, rounded down, is seven seconds further. That
     /// is after more than 6 s and at most 7 s. This is the 6.
-    pub life: Option<u32>,
-    /// The row exists, but has no value besides its key. It lives as long as a marker whose expiry
-    /// no SELECT shows. So it must get a short life.
+    pub max_age: Option<u32>,
+    /// The row exists, but has no value besides its key. It exists as long as a marker whose
+    /// expiry no SELECT shows. So its maximum age must be short.
     pub marker_only: bool,
 }
 
@@ -56,7 +56,7 @@ pub enum FillError {
 
 /// Makes the stored form of a fill's answer. `rows` are the answer's rows, each with its cells in
 /// the order of [`fill_query`]. `asked_at` is when the fill was sent (seconds since 1970).
-/// Remaining lives count from it.
+/// Remaining TTLs count from it.
 pub fn read_fill(
     table: &TableSchema,
     fingerprint: u64,
@@ -68,7 +68,7 @@ pub fn read_fill(
         [] => {
             let mut bytes = Vec::new();
             encode_absent(fingerprint, &mut bytes);
-            return Ok(Filled { bytes, life: None, marker_only: false });
+            return Ok(Filled { bytes, max_age: None, marker_only: false });
         }
         [row] => row,
         _ => return Err(FillError::Shape),
@@ -90,32 +90,32 @@ pub fn read_fill(
         return Err(FillError::TooLarge);
     }
     let first = cells.iter().map(|cell| cell.expiry).filter(|expiry| *expiry != 0).min();
-    let life = first.map(|expiry| expiry.saturating_sub(asked_at).saturating_sub(1));
+    let max_age = first.map(|expiry| expiry.saturating_sub(asked_at).saturating_sub(1));
     // Static values are the partition's: they do not make a row.
     let marker_only = cells[table.statics.len()..].iter().all(|cell| cell.value.is_none());
-    Ok(Filled { bytes, life, marker_only })
+    Ok(Filled { bytes, max_age, marker_only })
 }
 
-/// A value with its write time (bigint) and remaining life (int seconds, null for none); of a value
-/// of many cells lists of both. Such a value is as new as its newest cell and lives as long as its
-/// first to expire.
+/// A value with its write time (bigint) and remaining TTL (int seconds, null for none). A value of
+/// many cells has lists of both: it is as new as its newest cell, and ends with the first to
+/// expire.
 fn read_cell<'a>(
     column: &Column,
     cell: &[Option<&'a [u8]>],
     asked_at: u32,
 ) -> Result<Cell<'a>, FillError> {
     let Some(value) = cell[0] else { return Ok(Cell::NULL) };
-    let (times, lives) = match column.cells() {
+    let (times, ttls) = match column.cells() {
         Cells::Many => (elements(cell[1])?, elements(cell[2])?),
         _ => (vec![cell[1]], vec![cell[2]]),
     };
     let times = times.into_iter().flatten().map(|time| time.try_into().map(i64::from_be_bytes));
     let times = times.collect::<Result<Vec<_>, _>>().map_err(|_| FillError::Shape)?;
-    let lives = lives.into_iter().flatten().map(|left| {
+    let ttls = ttls.into_iter().flatten().map(|left| {
         let left = left.try_into().map(i32::from_be_bytes).map_err(|_| FillError::Shape)?;
         u32::try_from(left).map_err(|_| FillError::Shape)
     });
-    let expiry = match lives.collect::<Result<Vec<_>, _>>()?.into_iter().min() {
+    let expiry = match ttls.collect::<Result<Vec<_>, _>>()?.into_iter().min() {
         None => 0,
         Some(left) => asked_at.saturating_add(left).max(1),
     };

@@ -69,7 +69,7 @@ fn a_filled_row_answers_any_projection() {
         None,
     ];
     let filled = read_fill(&plan.table, plan.fingerprint, &key, &[row], 1000).unwrap();
-    assert_eq!((filled.life, filled.marker_only), (Some(59), false));
+    assert_eq!((filled.max_age, filled.marker_only), (Some(59), false));
     let stored = StoredRow::decode(&filled.bytes).unwrap();
     assert_eq!(stored.fingerprint(), plan.fingerprint);
     assert_eq!(
@@ -121,23 +121,26 @@ fn a_collection_is_as_new_as_its_newest_element_and_ends_with_its_first() {
     let [older, newer] = [5_i64, 9].map(i64::to_be_bytes);
     let [long, short] = [90_i32, 30].map(i32::to_be_bytes);
     let times = list(&[Some(&older), Some(&newer), Some(&older)]);
-    for (lives, expiry) in [
+    for (ttls, expiry) in [
         (list(&[None, Some(&long), Some(&short)]), 1030),
         (list(&[None, None, None]), 0),
         (list(&[]), 0),
     ] {
         let row =
-            vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"map"), Some(&times), Some(&lives)];
+            vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"map"), Some(&times), Some(&ttls)];
         let filled = read_fill(&table, 1, &key, &[row], 1000).unwrap();
         let cell = Cell { value: Some(b"map"), write_time: 9, expiry };
-        let life = (expiry != 0).then_some(29);
-        assert_eq!((StoredRow::decode(&filled.bytes).unwrap().cell(0), filled.life), (cell, life));
+        let max_age = (expiry != 0).then_some(29);
+        assert_eq!(
+            (StoredRow::decode(&filled.bytes).unwrap().cell(0), filled.max_age),
+            (cell, max_age)
+        );
     }
-    for (times, lives) in
+    for (times, ttls) in
         [(&b"\0\0\0\x02"[..], &list(&[None])[..]), (&list(&[])[..], &list(&[])[..]), (&TIME, &LEFT)]
     {
         let row =
-            vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"map"), Some(times), Some(lives)];
+            vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"map"), Some(times), Some(ttls)];
         assert_eq!(read_fill(&table, 1, &key, &[row], 1000), Err(FillError::Shape));
     }
 }
@@ -151,7 +154,7 @@ fn static_values_are_kept_with_each_row_and_make_none() {
         vec![Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"shared"), Some(&TIME), Some(&LEFT)];
     row.resize(12, None);
     let filled = read_fill(&table, 1, &key, &[row.clone()], 1000).unwrap();
-    assert!(filled.marker_only && filled.life == Some(59), "{filled:?}");
+    assert!(filled.marker_only && filled.max_age == Some(59), "{filled:?}");
     (row[6], row[7]) = (Some(&ONE[..]), Some(&TIME[..]));
     let filled = read_fill(&table, 1, &key, &[row], 1000).unwrap();
     assert!(!filled.marker_only);

@@ -13,6 +13,9 @@ use axum::response::{IntoResponse, Response};
 
 use crate::config::HostName;
 
+/// Longer than any name with its port: RFC 1035 allows names of 255 bytes.
+const LONGEST: usize = 264;
+
 /// Names that a request for the page may carry.
 #[derive(Debug, Clone, Default)]
 pub struct Hosts {
@@ -43,18 +46,33 @@ impl Hosts {
 
     /// The answer to a request that carries another name or none; `None` for one that may go on.
     pub(super) fn refusal(&self, request: &Request) -> Option<Response> {
-        let header = request.headers().get(HOST).and_then(|value| value.to_str().ok());
-        let named = header.and_then(|value| value.parse::<Authority>().ok());
-        let told = match request.uri().host().or_else(|| named.as_ref().map(Authority::host)) {
-            Some(host) if self.are_for(host) => return None,
-            Some(host) => format!(
-                "refused: `{host}` is not a name of this server. Ask for localhost or the address \
-                 it listens on, or start it with --admin-host {host}\n"
-            ),
-            None => "refused: the request names no host\n".to_owned(),
+        let told = match named(request) {
+            Some(all) => {
+                let foreign = all.iter().map(Authority::host).find(|host| !self.are_for(host))?;
+                format!(
+                    "refused: `{foreign}` is not a name of this server. Ask for localhost or the \
+                     address it listens on, or start it with --admin-host {foreign}\n"
+                )
+            }
+            None => "refused: the request names no host, or more than one\n".to_owned(),
         };
         Some((StatusCode::FORBIDDEN, told).into_response())
     }
+}
+
+/// What a request names as its host: in its first line, if anything, and in its `Host` header.
+/// `None` if it names none, or nothing that a browser would send.
+fn named(request: &Request) -> Option<Vec<Authority>> {
+    let headers = request.headers().get_all(HOST);
+    if headers.iter().count() > 1 {
+        return None;
+    }
+    let mut all: Vec<Authority> = request.uri().authority().cloned().into_iter().collect();
+    for header in headers {
+        all.push(header.to_str().ok()?.parse().ok()?);
+    }
+    let plain = |name: &Authority| name.as_str().len() <= LONGEST && !name.as_str().contains('@');
+    (!all.is_empty() && all.iter().all(plain)).then_some(all)
 }
 
 #[cfg(test)]

@@ -10,22 +10,35 @@ use std::time::Duration;
 use axum::serve::Listener;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::places::{Place, Places};
+
+/// What the connections may have.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Connections at once, at least one.
+    pub connections: usize,
+    /// From one answer, or the beginning, to the next answer.
+    pub timeout: Duration,
+    /// Where all connections are taken, the idlest gives way to a further one if it has been idle
+    /// for so long.
+    pub grace: Duration,
+}
+
 /// Takes a bounded number of connections, and ends one that has not asked for a page and taken it
-/// within the time given. Whoever comes beyond the bound waits until another one has gone.
+/// within the time given. Whoever comes beyond the bound gets the place of the idlest.
 pub struct Limited {
     listener: TcpListener,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
     timeout: Duration,
 }
 
 impl Limited {
-    /// So many connections at once; `timeout` from one answer, or the beginning, to the next
-    /// answer.
-    pub fn new(listener: TcpListener, connections: usize, timeout: Duration) -> Self {
-        Self { listener, places: Arc::new(Semaphore::new(connections)), timeout }
+    /// Takes connections of that listener.
+    pub fn new(listener: TcpListener, limits: Limits) -> Self {
+        let places = Places::new(limits.connections, limits.grace);
+        Self { listener, places, timeout: limits.timeout }
     }
 }
 
@@ -34,10 +47,11 @@ impl Listener for Limited {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (AdminConnection, SocketAddr) {
-        let place = self.places.clone().acquire_owned().await.expect("nobody closes the semaphore");
+        // Nobody is evicted before a client is there that needs the place.
         let (stream, peer) = Listener::accept(&mut self.listener).await;
+        let place = self.places.take().await;
         let deadline = Box::pin(sleep(self.timeout));
-        (AdminConnection { stream, deadline, timeout: self.timeout, _place: place }, peer)
+        (AdminConnection { stream, deadline, timeout: self.timeout, place }, peer)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -53,19 +67,20 @@ pub struct AdminConnection {
     deadline: Pin<Box<Sleep>>,
     timeout: Duration,
     /// Given back when the connection ends.
-    _place: OwnedSemaphorePermit,
+    place: Place,
 }
 
 impl AdminConnection {
-    /// What `io` comes to, unless it waits beyond the deadline. Whoever polls is woken at the
-    /// deadline too.
+    /// What `io` comes to, unless it waits beyond the deadline or its place goes to another client.
+    /// Whoever polls is woken then too.
     fn in_time<T>(&mut self, io: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        match io {
-            Poll::Pending if self.deadline.as_mut().poll(cx).is_ready() => {
-                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-            }
-            io => io,
+        if io.is_ready() {
+            return io;
         }
+        if self.deadline.as_mut().poll(cx).is_ready() || self.place.poll_evicted(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        io
     }
 
     /// As [`AdminConnection::in_time`], for what a client takes: that puts the deadline off.
@@ -76,6 +91,7 @@ impl AdminConnection {
     ) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(1..)) = io {
             self.deadline.as_mut().reset(Instant::now() + self.timeout);
+            self.place.is_used();
         }
         self.in_time(io, cx)
     }
@@ -87,9 +103,9 @@ impl AsyncRead for AdminConnection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // A client that sends and sends makes every read ready: it is held to the deadline all the
-        // same.
-        if self.deadline.is_elapsed() {
+        // A client that sends and sends makes every read ready: it is held to the deadline and to
+        // an eviction all the same.
+        if self.deadline.is_elapsed() || self.place.poll_evicted(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         let read = pin!(&mut self.stream).poll_read(cx, buf);

@@ -10,6 +10,7 @@ mod hosts;
 mod limited;
 pub mod overview;
 mod page;
+mod places;
 pub mod segments;
 mod shown;
 
@@ -35,14 +36,16 @@ pub use shown::Shown;
 
 use serde::Serialize;
 
+use self::limited::Limits;
 use self::segments::SegmentMap;
 use crate::metrics::TextFormat;
 
-/// Connections at once: some scrapers and probes, and no more memory and descriptors than that.
-const CONNECTIONS: usize = 64;
-/// A connection that has not taken a page for so long is closed. Longer than Prometheus waits
-/// between two scrapes, a minute unless told.
-const TIMEOUT: Duration = Duration::from_secs(75);
+/// Connections at once: some scrapers and probes, and no more memory and descriptors than that. A
+/// connection that has not taken a page for so long is closed: longer than Prometheus waits between
+/// two scrapes, a minute unless told. An answer takes milliseconds, so that who has waited a second
+/// for none gives way.
+const LIMITS: Limits =
+    Limits { connections: 64, timeout: Duration::from_secs(75), grace: Duration::from_secs(1) };
 
 /// The admin address could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -89,18 +92,17 @@ pub async fn serve(
     shown: Shown,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    serve_within(CONNECTIONS, TIMEOUT, listener, shown, stop).await
+    serve_within(LIMITS, listener, shown, stop).await
 }
 
 async fn serve_within(
-    connections: usize,
-    timeout: Duration,
+    limits: Limits,
     listener: std::net::TcpListener,
     shown: Shown,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let listener = limited::Limited::new(listener, connections, timeout);
+    let listener = limited::Limited::new(listener, limits);
     axum::serve(listener, router(shown)).with_graceful_shutdown(stop).await
 }
 

@@ -8,8 +8,8 @@ use afterglow_engine::{Cache, DropReason, MissReason, NamespaceStats, RefuseReas
 use serde::{Deserialize, Serialize};
 
 use super::health::{Health, Readiness};
-use crate::metrics::Metrics;
 use crate::metrics::figures::{ByWord, DatabaseFigures, FrontEndFigures, LeaseFigures};
+use crate::metrics::{Metrics, RingFigures};
 use crate::version;
 
 /// The whole answer.
@@ -37,6 +37,8 @@ pub struct Overview {
     pub database: Option<DatabaseFigures>,
     /// The lease that `exclusive` tables need.
     pub lease: Option<LeaseFigures>,
+    /// The ring, for a member of one.
+    pub ring: Option<RingFigures>,
 }
 
 /// The engine.
@@ -172,6 +174,7 @@ pub(super) fn overview(metrics: &Metrics, health: &Health, cache: Option<&Arc<Ca
         cache: cache.map(|cache| CacheFigures::of(&cache.stats())),
         database,
         lease,
+        ring: metrics.ring(),
     }
 }
 

@@ -10,17 +10,15 @@ use super::overview::Overview;
 use super::*;
 use crate::metrics::{Metrics, MissReason, Path, Tier};
 
+/// Later than any test ends.
+const FAR: Duration = Duration::from_secs(3600);
+
 /// Runs the pages on a port of the system's choice while `client` asks for them.
 fn with_server(shown: Shown, client: impl FnOnce(SocketAddr)) {
-    with_limits(CONNECTIONS, TIMEOUT, shown, client);
+    with_limits(LIMITS, shown, client);
 }
 
-fn with_limits(
-    connections: usize,
-    timeout: Duration,
-    shown: Shown,
-    client: impl FnOnce(SocketAddr),
-) {
+fn with_limits(limits: Limits, shown: Shown, client: impl FnOnce(SocketAddr)) {
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -29,7 +27,7 @@ fn with_limits(
         let stop = async {
             let _ = stopped.await;
         };
-        runtime.block_on(serve_within(connections, timeout, listener, shown, stop)).unwrap();
+        runtime.block_on(serve_within(limits, listener, shown, stop)).unwrap();
     });
     client(address);
     stop.send(()).unwrap();
@@ -43,9 +41,13 @@ fn get(address: SocketAddr, path: &str) -> (u16, String, String) {
 
 /// The same with another method and under that name.
 fn ask(address: SocketAddr, method: &str, path: &str, host: &str) -> (u16, String, String) {
+    send(address, &format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n"))
+}
+
+/// The same with this head, to which only its end is added.
+fn send(address: SocketAddr, head: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
-        .unwrap();
+    write!(stream, "{head}Connection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -65,7 +67,8 @@ fn shown() -> Shown {
 
 #[test]
 fn whoever_stands_still_is_in_nobodys_way_for_long() {
-    with_limits(2, Duration::from_millis(500), shown(), |address| {
+    let limits = Limits { connections: 2, timeout: Duration::from_millis(500), grace: FAR };
+    with_limits(limits, shown(), |address| {
         let mut silent = TcpStream::connect(address).unwrap();
         let mut halfway = TcpStream::connect(address).unwrap();
         write!(halfway, "GET /healthz HTTP/1.1\r\nHost: ").unwrap();
@@ -80,7 +83,7 @@ fn whoever_stands_still_is_in_nobodys_way_for_long() {
 
 #[test]
 fn a_client_beyond_the_bound_waits_for_a_place() {
-    with_limits(1, Duration::from_secs(3600), shown(), |address| {
+    with_limits(Limits { connections: 1, timeout: FAR, grace: FAR }, shown(), |address| {
         let mut first = TcpStream::connect(address).unwrap();
         write!(first, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
         assert!(first.read(&mut [0; 1024]).unwrap() > 0);
@@ -98,6 +101,30 @@ fn a_client_beyond_the_bound_waits_for_a_place() {
         let mut answer = String::new();
         second.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    });
+}
+
+#[test]
+fn where_all_places_are_taken_the_idlest_gives_way() {
+    let limits = Limits { connections: 3, timeout: FAR, grace: Duration::from_millis(100) };
+    with_limits(limits, shown(), |address| {
+        let mut half_open: Vec<_> = (0..12)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                write!(stream, "GET /healthz HTTP/1.1\r\nHost: ").unwrap();
+                stream
+            })
+            .collect();
+        assert_eq!(get(address, "/healthz").0, 200);
+        // All but the last two have given way, each after a tenth of a second.
+        for stream in &mut half_open[..10] {
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+        let last = half_open.last_mut().unwrap();
+        write!(last, "x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        last.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "the newest has kept its place: {answer}");
     });
 }
 
@@ -200,6 +227,28 @@ fn the_dashboard_is_given_out_under_known_names_only_and_metrics_under_all() {
         assert!(body.contains("--admin-host cache-7.example"), "{body}");
         for path in ["/metrics", "/healthz"] {
             assert_eq!(ask(address, "GET", path, "any.example").0, 200, "{path}");
+        }
+    });
+}
+
+#[test]
+fn a_request_is_refused_if_anything_in_it_names_another_host() {
+    let long = format!("GET / HTTP/1.1\r\nHost: {}\r\n", "a".repeat(20_000));
+    with_server(shown(), |address| {
+        for (head, status) in [
+            ("GET / HTTP/1.1\r\nHost: localhost\r\n", 200),
+            ("GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\n", 200),
+            ("GET / HTTP/1.0\r\n", 403),
+            ("GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n", 403),
+            ("GET http://localhost/ HTTP/1.1\r\nHost: evil.example\r\n", 403),
+            ("GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n", 403),
+            ("GET / HTTP/1.1\r\nHost: evil.example@localhost\r\n", 403),
+            ("GET / HTTP/1.1\r\nHost: evil\r\nX-Forwarded-Host: localhost\r\n", 403),
+            (&*long, 403),
+        ] {
+            let (seen, _, body) = send(address, head);
+            assert_eq!(seen, status, "{head}: {body}");
+            assert!(status == 200 || body.len() < 600, "{}", body.len());
         }
     });
 }

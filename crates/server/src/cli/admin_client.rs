@@ -45,13 +45,16 @@ impl AdminClient {
                 "error: --admin: the admin address is off, so nobody can be asked: name one",
             ));
         }
+        // An address of IPv6 without brackets may end with a port or not; a URL has a scheme.
+        let is_host =
+            |host: &str| !host.is_empty() && (!host.contains(':') || host.starts_with('['));
         match address.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+            Some((host, port)) if is_host(host) && port.parse::<u16>().is_ok() => {
                 Ok(Self { address })
             }
             _ => Err(Failure::usage(format!(
                 "error: --admin: `{address}` is not an address: write host and port, as in \
-                 127.0.0.1:9180"
+                 127.0.0.1:9180 or [::1]:9180"
             ))),
         }
     }
@@ -158,6 +161,8 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
+    use clap::Command;
+
     use super::*;
 
     #[test]
@@ -168,6 +173,23 @@ mod tests {
         {
             assert_eq!(parse(other), None);
         }
+    }
+
+    #[test]
+    fn an_address_is_a_host_and_a_port() {
+        let given = |address: &str| {
+            let command = Command::new("x").arg(argument());
+            let arguments = command.try_get_matches_from(["x", "--admin", address]).unwrap();
+            AdminClient::new(&arguments).map(|client| client.address).map_err(|f| f.message)
+        };
+        for address in ["127.0.0.1:9180", "[::1]:9180", "cache-1.example:80"] {
+            assert_eq!(given(address), Ok(address.to_owned()));
+        }
+        for address in ["::1:9180", "http://127.0.0.1:9180", "9180", ":9180", "x:99999"] {
+            let said = given(address).unwrap_err();
+            assert!(said.contains("127.0.0.1:9180 or [::1]:9180"), "{address}: {said}");
+        }
+        assert!(given("off").unwrap_err().contains("is off"));
     }
 
     /// A server that goes on sending for as long as it is listened to.

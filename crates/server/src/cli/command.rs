@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgAction, Command};
 
-use super::{generate, health, hotkeys, size, top};
+use super::{generate, health, hotkeys, ring, size, top};
 use crate::{
     config::{
         Config,
@@ -22,6 +22,7 @@ Examples:
   afterglow inspect /var/lib/afterglow
   afterglow size --objects 1e9 --object-size 300
   afterglow explain --schema shop.cql 'SELECT name FROM shop.items WHERE id = ?'
+  afterglow ring status --data-dir /var/lib/afterglow
 
 Exit status: 0 done, 1 failed, 2 wrong flags or configuration.";
 
@@ -56,7 +57,7 @@ Examples:
 
 const CHECK_HELP: &str = "\
 Takes every option of `afterglow serve` and reads the same environment, so it prints the \
-configuration that would run. It does what serve does before it opens the cache, and undoes it: it \
+configuration that would run. It does what serve does before it opens the cache, and undoes it. It \
 reads every named file, binds the addresses, starts the reactors and checks flash. If a server has \
 the data directory open, it does not bind the addresses.
 
@@ -88,6 +89,7 @@ pub(super) fn documented() -> Command {
         .subcommand(check_config())
         .subcommand(inspect())
         .subcommand(hotkeys::command())
+        .subcommand(ring::command())
         .subcommand(top::command())
         .subcommand(explain())
         .subcommand(size::command())

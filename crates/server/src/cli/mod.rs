@@ -10,11 +10,13 @@ mod hotkeys;
 mod inputs;
 mod inspect;
 pub mod output;
+mod ring;
 mod serve;
 mod size;
 mod top;
 mod units;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use output::Failure;
@@ -29,6 +31,7 @@ pub fn run() -> ExitCode {
         Some(("inspect", arguments)) => inspect::run(arguments),
         Some(("bench", _)) => Err(Failure::usage(command::BENCH_MOVED)),
         Some(("hotkeys", arguments)) => hotkeys::run(arguments),
+        Some(("ring", arguments)) => ring::run(arguments),
         Some(("top", arguments)) => top::run(arguments),
         Some(("explain", arguments)) => explain::run(arguments),
         Some(("size", arguments)) => size::run(arguments),
@@ -41,7 +44,8 @@ pub fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
-                eprintln!("{}", failure.message);
+                // Whoever reads standard error may be gone: the status says it still.
+                let _ = writeln!(std::io::stderr(), "{}", failure.message);
             }
             ExitCode::from(failure.code)
         }

@@ -6,7 +6,7 @@ use clap::ArgMatches;
 
 use super::{inputs, output::Failure};
 use crate::{
-    config::{Config, LogFormat, load},
+    config::{Config, LogFormat, check_rereadable, load},
     logging::Logging,
     serve::{self, Reload},
 };
@@ -35,7 +35,29 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
 }
 
 fn read_again(given: &crate::config::Inputs, file: Option<&Path>) -> Result<Config, String> {
+    if let Some(path) = file {
+        check_rereadable(path)
+            .map_err(|why| format!("cannot read the configuration {}: {why}", path.display()))?;
+    }
     let file = file.map(inputs::read).transpose().map_err(|failure| failure.message)?;
     let again = crate::config::Inputs { file, ..given.clone() };
     load(&again).map(|loaded| loaded.config).map_err(|faults| faults.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+    use crate::config::Inputs;
+
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let given = Inputs { file: None, environment: Vec::new(), flags: Vec::new() };
+        let error = read_again(&given, Some(&pipe)).unwrap_err();
+        assert!(error.contains("only a regular file can be read again"), "{error}");
+    }
 }

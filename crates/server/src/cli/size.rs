@@ -24,6 +24,10 @@ Examples:
 
 /// Popularity unless said otherwise: YCSB's.
 const ZIPF: &str = "0.99";
+/// Beyond this exponent one object has all requests.
+const STEEPEST: f64 = 20.0;
+/// More requests a second than all machines of the world answer.
+const MOST_REQUESTS: f64 = 1e12;
 
 pub(super) fn command() -> Command {
     let option = |name: &'static str, value: &'static str, help: &'static str| {
@@ -61,7 +65,8 @@ pub(super) fn command() -> Command {
 pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let given = Given(arguments);
     let size = given.whole("object-size")?.unwrap_or(1);
-    let rates = Rates { reads: given.number("reads")?, sets: given.number("sets")? };
+    let rate = |name| given.number(name, MOST_REQUESTS);
+    let rates = Rates { reads: rate("reads")?, sets: rate("sets")? };
     let memory = given.parsed::<Size>("memory")?;
     let wishes = Wishes { memory, flash: given.parsed::<Size>("flash")? };
     let plan =
@@ -77,7 +82,7 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
                 (Some(ttl), Some(reads)) => Lifetime::Requests(ttl.get().as_secs_f64() * reads),
                 _ => Lifetime::Unbounded,
             };
-            let exponent = given.number("zipf")?.unwrap_or(number(ZIPF).unwrap_or(1.0));
+            let exponent = given.number("zipf", STEEPEST)?.unwrap_or(number(ZIPF).unwrap_or(1.0));
             Estimate::zipf(&plan(Objects { count, size })?, exponent, lifetime, rates)
         }
     };
@@ -117,21 +122,23 @@ impl Given<'_> {
         self.text(name).map(parse).transpose()
     }
 
-    /// A number of at least 0.
-    fn number(&self, name: &str) -> Result<Option<f64>, Failure> {
-        let parse = |text: &str| {
-            number(text).ok_or_else(|| {
-                Failure::usage(format!(
-                    "error: --{name}: `{text}` is not a number, as in 20000, 0.99 or 1e9"
-                ))
-            })
+    /// A number from 0 to `most`.
+    fn number(&self, name: &str, most: f64) -> Result<Option<f64>, Failure> {
+        let parse = |text: &str| match number(text) {
+            Some(number) if number > most => {
+                Err(Failure::usage(format!("error: --{name}: `{text}` is more than {most:e}")))
+            }
+            Some(number) => Ok(number),
+            None => Err(Failure::usage(format!(
+                "error: --{name}: `{text}` is not a number, as in 20000, 0.99 or 1e9"
+            ))),
         };
         self.text(name).map(parse).transpose()
     }
 
     /// A whole number of at least 1.
     fn whole(&self, name: &str) -> Result<Option<u64>, Failure> {
-        match self.number(name)? {
+        match self.number(name, f64::MAX)? {
             Some(number) if !(1.0..=1e18).contains(&number) || number.fract() != 0.0 => {
                 Err(Failure::usage(format!("error: --{name}: not a whole number from 1 to 1e18")))
             }

@@ -3,15 +3,17 @@
 
 use std::{collections::BTreeMap, collections::HashSet, net::SocketAddr};
 
+use crate::ring_link::Secrets;
+
 use super::{
     Config, Size, TablePolicy,
     fault::{Fault, SettingPlace},
 };
 
 /// Less leaves no room for an index worth having.
-const MIN_MEMORY: Size = Size::mib(32);
+pub const MIN_MEMORY: Size = Size::mib(32);
 /// Less cannot be cut into enough segments.
-const MIN_FLASH: Size = Size::mib(64);
+pub const MIN_FLASH: Size = Size::mib(64);
 
 pub(super) fn check(
     config: &Config,
@@ -25,6 +27,7 @@ pub(super) fn check(
     };
     front_ends(config, &mut wrong);
     memcache(config, &mut wrong);
+    ring(config, &mut wrong);
     admin(config, &mut wrong);
     sizes(config, &mut wrong);
     flash_notes(config, places, notes);
@@ -98,6 +101,13 @@ fn memcache(config: &Config, wrong: &mut Wrong<'_>) {
             format!("{memcache} is the address of the CQL front end already: choose another port"),
         );
     }
+    if config.memcache_idle_timeout.is_some_and(|timeout| timeout.get().is_zero()) {
+        wrong(
+            "memcache-idle-timeout",
+            "with 0 every connection would be closed as soon as it waits: write `off` for no limit"
+                .into(),
+        );
+    }
     if config.memcache_item_size > MAX_ITEM {
         wrong(
             "memcache-item-size",
@@ -122,9 +132,52 @@ fn memcache(config: &Config, wrong: &mut Wrong<'_>) {
 }
 
 /// Largest object there can be: a quarter of the largest segment.
-const MAX_ITEM: Size = Size::mib(4);
+pub const MAX_ITEM: Size = Size::mib(4);
 /// Smallest limit on objects that makes sense.
 const MIN_ITEM: Size = Size::bytes(1024);
+
+fn ring(config: &Config, wrong: &mut Wrong<'_>) {
+    let Some(ring) = config.ring_address else {
+        for (name, given) in [
+            ("ring-secret", config.ring_secret.is_some()),
+            ("ring-advertise", config.ring_advertise.is_some()),
+        ] {
+            if given {
+                let need = "it is of use in a ring only: write `--ring-address HOST:PORT` too";
+                wrong(name, need.into());
+            }
+        }
+        return;
+    };
+    if config.cql.is_none() {
+        let need = "a ring is of instances with a CQL front end: write `--cql` and `--backend` too";
+        wrong("ring-address", need.into());
+    }
+    match &config.ring_secret {
+        None => wrong(
+            "ring-address",
+            "links between instances are never open: write `--ring-secret FILE` too".into(),
+        ),
+        Some(path) => {
+            if let Err(error) = Secrets::read(path) {
+                wrong("ring-secret", error.to_string());
+            }
+        }
+    }
+    if config.ring_advertise.is_none() && (ring.ip().is_unspecified() || ring.port() == 0) {
+        let message = format!(
+            "{ring} is no address that others can reach: write `--ring-advertise HOST:PORT` too"
+        );
+        wrong("ring-address", message);
+    }
+    let taken = [("CQL front end", config.cql), ("memcached front end", config.memcache)];
+    for (of, address) in taken {
+        if address.is_some_and(|address| collide(address, ring)) {
+            let message = format!("{ring} is the address of the {of} already: choose another port");
+            wrong("ring-address", message);
+        }
+    }
+}
 
 fn admin(config: &Config, wrong: &mut Wrong<'_>) {
     let Some(admin) = config.admin else { return };
@@ -132,7 +185,7 @@ fn admin(config: &Config, wrong: &mut Wrong<'_>) {
         wrong(
             "admin",
             format!(
-                "{admin} can be reached from other machines, and the admin address has no password and no TLS: listen on \
+                "other machines can reach {admin}, which has no password and no TLS: listen on \
                  127.0.0.1:{}, or write `--admin-allow-remote` if the network keeps strangers out",
                 admin.port()
             ),

@@ -9,6 +9,8 @@ pub enum Group {
     FrontEnds,
     /// The memcached front end.
     Memcache,
+    /// Several instances as one cache.
+    Ring,
     /// Memory and flash.
     Cache,
     /// What may be cached.
@@ -23,6 +25,7 @@ impl Group {
         match self {
             Group::FrontEnds => "Front ends and database",
             Group::Memcache => "Memcache front end",
+            Group::Ring => "Ring",
             Group::Cache => "Cache",
             Group::Policy => "What may be cached",
             Group::Process => "Process",
@@ -53,6 +56,7 @@ pub struct Refused {
 }
 
 /// One setting.
+#[derive(Clone, Copy)]
 pub struct SettingKey {
     /// As in the file and behind `--`: `flash-size`.
     pub name: &'static str,

@@ -3,6 +3,8 @@
 //!
 //! To add a setting: a field in [`Config`](super::Config) with its default, and an entry here.
 
+mod ring;
+
 use std::path::PathBuf;
 
 use super::{
@@ -28,7 +30,18 @@ pub fn nearest(name: &str) -> Option<&'static str> {
 }
 
 /// Every setting, in the order `--help` lists them.
-pub static KEYS: &[SettingKey] = &[
+pub static KEYS: &[SettingKey] = &{
+    let mut all = [ring::KEYS[0]; ring::KEYS.len() + OTHERS.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = if at < OTHERS.len() { OTHERS[at] } else { ring::KEYS[at - OTHERS.len()] };
+        at += 1;
+    }
+    all
+};
+
+/// Those that are not the ring's.
+const OTHERS: &[SettingKey] = &[
     SettingKey {
         name: "cql",
         group: Group::FrontEnds,
@@ -253,8 +266,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "DURATION",
         example: "30s",
-        help: "Start the memcached front end empty when the server was down for longer than \
-               this: clients may have changed its keys on other servers meanwhile. off never does",
+        help: "Start the memcached front end empty if the server was down for longer than this. \
+               Clients may have changed its keys on other servers meanwhile. off never does",
         live: false,
         set: |c, v| put_unless("off", &mut c.memcache_rejoin_grace, &v[0]),
         get: |c| {
@@ -425,8 +438,8 @@ pub static KEYS: &[SettingKey] = &[
         shape: Shape::List,
         value_name: "NAME",
         example: "cache-1.example",
-        help: "Give the dashboard out under this host name too, besides localhost and the address \
-               of --admin: other names are refused, lest a foreign web page reads it. /metrics, \
+        help: "Serve the dashboard under this host name too, besides localhost and the address of \
+               --admin. Other names are refused, so that no foreign web page reads it. /metrics, \
                /healthz and /readyz answer under every name. Repeatable",
         live: false,
         set: |c, v| put_list(&mut c.admin_host, v),

@@ -250,16 +250,17 @@ impl LivePolicies {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// What holds now, with a generation that is never newer than the policies: who keeps both
-    /// looks again rather than too late.
+    /// What holds now, with its generation.
     pub fn current(&self) -> (u64, Arc<TablePolicies>) {
-        let generation = self.generation();
-        (generation, self.current.read().clone())
+        let current = self.current.read();
+        (self.generation(), current.clone())
     }
 
     /// Puts other policies in force.
     pub fn replace(&self, policies: TablePolicies) {
-        *self.current.write() = Arc::new(policies);
+        let mut current = self.current.write();
+        *current = Arc::new(policies);
+        // Under the lock: whoever reads both has those that belong together.
         self.generation.fetch_add(1, Ordering::Release);
     }
 }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use super::{
     Advertise, DurabilityChoice, FlashSpec, HostName, HostPort, IoChoice, KeySeparator, LogFilter,
-    LogFormat, Size, Span, TablePolicies,
+    LogFormat, ShortName, Size, Span, TablePolicies, Weight,
 };
 
 /// The settings of a server, as they came out of flags, environment and file.
@@ -20,6 +20,8 @@ pub struct Config {
     pub backend_credentials: Option<PathBuf>,
     /// The address Afterglow gives for itself in `system.local`; see [`Config::advertised`].
     pub advertise: Option<Advertise>,
+    /// Drivers that see a ring are shown how many replicas the database has.
+    pub ring_show_replicas: bool,
     /// Where the memcached front end listens; `None` when it does not listen on TCP. Port 0 lets
     /// the system choose one.
     pub memcache: Option<SocketAddr>,
@@ -49,9 +51,21 @@ pub struct Config {
     pub memcache_item_size: Size,
     /// When the memcached front end acknowledges a store.
     pub memcache_durability: DurabilityChoice,
-    /// Memory for requests and answers on their way through the memcached front end; see
+    /// Memory for requests and answers in flight in the memcached front end; see
     /// [`Config::buffers`].
     pub memcache_buffers: Option<Size>,
+    /// Where other instances of the ring reach this one; `None` without a ring.
+    pub ring_address: Option<SocketAddr>,
+    /// The file with the ring's secret.
+    pub ring_secret: Option<PathBuf>,
+    /// The address that other instances are told; `None`: [`Config::ring_address`].
+    pub ring_advertise: Option<HostPort>,
+    /// Name of the ring.
+    pub ring_name: ShortName,
+    /// Part of the shards, beside the weights of other instances.
+    pub ring_weight: Weight,
+    /// Failure domain.
+    pub ring_zone: ShortName,
     /// Holds journal, metadata and lock, and the flash file unless [`Config::flash`] names other
     /// places.
     pub data_dir: PathBuf,
@@ -103,6 +117,7 @@ impl Default for Config {
             backend: Vec::new(),
             backend_credentials: None,
             advertise: None,
+            ring_show_replicas: false,
             memcache: None,
             memcache_unix: None,
             memcache_tls_cert: None,
@@ -113,6 +128,12 @@ impl Default for Config {
             memcache_item_size: Size::mib(1),
             memcache_durability: DurabilityChoice::WriteBack,
             memcache_buffers: None,
+            ring_address: None,
+            ring_secret: None,
+            ring_advertise: None,
+            ring_name: ShortName::new("afterglow"),
+            ring_weight: Weight::default(),
+            ring_zone: ShortName::new("default"),
             data_dir: PathBuf::from("afterglow-data"),
             flash_size: Size::gib(1),
             flash: Vec::new(),

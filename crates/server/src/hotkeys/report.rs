@@ -119,13 +119,15 @@ impl Copied {
     }
 }
 
-/// A key as text: what cannot be printed is written as `\x00`.
+/// A key as text: what cannot be seen, or would change how what is around it looks, is written as
+/// `\x00` or `\u{0}`; a backslash is doubled. So no two keys look the same by that.
 pub fn readable(key: &[u8]) -> String {
     let mut text = String::with_capacity(key.len());
     for chunk in key.utf8_chunks() {
         for c in chunk.valid().chars() {
             match c {
-                c if c.is_control() => text.extend(c.escape_default()),
+                '\\' => text.push_str("\\\\"),
+                c if is_unseen(c) => text.extend(c.escape_unicode()),
                 c => text.push(c),
             }
         }
@@ -134,6 +136,19 @@ pub fn readable(key: &[u8]) -> String {
         }
     }
     text
+}
+
+/// Characters that control a terminal, turn the direction of text around, take no space, or cannot
+/// be told from a space.
+fn is_unseen(c: char) -> bool {
+    let is_mark = matches!(c, '\u{300}'..='\u{36f}' | '\u{20d0}'..='\u{20ff}');
+    let is_format = matches!(
+        c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
+    );
+    c.is_control() || is_mark || is_format || c.is_whitespace() && c != ' '
 }
 
 #[cfg(test)]
@@ -160,5 +175,25 @@ mod tests {
         let hidden = front_end("memcache", &[&one, &other], false);
         assert!(hidden.keys.iter().chain(&hidden.prefixes).all(|entry| entry.name.is_none()));
         assert_eq!(hidden.keys.len(), 2, "how uneven the load is can be seen all the same");
+    }
+
+    #[test]
+    fn a_name_cannot_change_how_a_terminal_or_a_page_looks() {
+        for (key, shown) in [
+            (&b"user:1 <b>"[..], "user:1 <b>"),
+            ("größe:日本".as_bytes(), "größe:日本"),
+            (b"\x1b[2J\x1b]0;x\x07", "\\u{1b}[2J\\u{1b}]0;x\\u{7}"),
+            // The same in one byte each, as text and as what is no text.
+            ("\u{9b}31m".as_bytes(), "\\u{9b}31m"),
+            (b"\x9b31m", "\\x9b31m"),
+            (b"\\x9b31m", "\\\\x9b31m"),
+            // From right to left, without width, another line or space, a mark on what is before.
+            ("a\u{202e}b".as_bytes(), "a\\u{202e}b"),
+            ("a\u{200b}\u{2066}b".as_bytes(), "a\\u{200b}\\u{2066}b"),
+            ("a\u{2028}b\u{a0}".as_bytes(), "a\\u{2028}b\\u{a0}"),
+            ("\u{301}b\u{e0041}".as_bytes(), "\\u{301}b\\u{e0041}"),
+        ] {
+            assert_eq!(readable(key), shown);
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Counter, Exposition, Family, FillOutcome, Gauge, Histogram, Kind, Label, MissReason,
-    PassReason, Path, QuarantineReason, RequestKind, Tier, WriteScopeLabel,
+    CarriedFrom, Counter, Exposition, Family, FillOutcome, Gauge, Histogram, Kind, Label,
+    MissReason, PassReason, Path, QuarantineReason, RequestKind, Tier, WriteScopeLabel,
     histogram::{BUCKETS, octaves},
 };
 use crate::hotkeys::Sampler;
@@ -29,6 +29,8 @@ pub struct FrontEndMetrics {
     pub invalidations: Family<WriteScopeLabel>,
     /// Reads of the database that were to fill the cache.
     pub fills: Family<FillOutcome>,
+    /// Rows that were cached again after their shard had moved, without a read of the database.
+    pub carried: Family<CarriedFrom>,
     /// Partitions put into quarantine.
     pub quarantines: Family<QuarantineReason>,
     /// Error messages that Afterglow made itself.
@@ -83,6 +85,8 @@ pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
         &d.invalidations
     });
     family(shards, out, "fills", "Reads of the database to fill the cache.", |d| &d.fills);
+    let help = "Rows cached again after a move of the ring without a read of the database.";
+    family(shards, out, "carried", help, |d| &d.carried);
     family(
         shards,
         out,

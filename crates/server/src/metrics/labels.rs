@@ -50,6 +50,8 @@ label! {
         Buffer => "buffer",
         /// A read of the device.
         Flash => "flash",
+        /// The row's owner, another instance of the ring.
+        Ring => "ring" of "cql",
     }
 }
 
@@ -79,7 +81,7 @@ label! {
         Abandoned => "abandoned",
         /// Too many reads of the device were in flight.
         Busy => "busy",
-        /// A write of the partition is on its way; nothing cached may be shown.
+        /// A write of the partition is in flight; nothing cached may be shown.
         WriteInFlight => "write_in_flight" of "cql",
         /// The partition waits for a write whose outcome is unknown.
         Quarantined => "quarantined" of "cql",
@@ -100,6 +102,10 @@ label! {
         PolicyOff => "policy_off",
         /// The table's policy is `exclusive` and this instance has no lease.
         NoLease => "no_lease",
+        /// Another instance of the ring owns the row, and does not answer for it.
+        NotOwner => "not_owner",
+        /// The settings of this instance are not those of its ring, or not known to be.
+        RingSettings => "ring_settings",
         /// The database must say (again) whether this client's user may read the table.
         Authentication => "authentication",
         /// System tables, virtual tables, materialised views, tables with masked columns.
@@ -168,6 +174,16 @@ label! {
 }
 
 label! {
+    /// Where a row was cached before its shard moved.
+    CarriedFrom = "from" of "cql" {
+        /// By this instance, which owned the shard before.
+        Here => "here",
+        /// By the shard's old owner.
+        OldOwner => "old_owner",
+    }
+}
+
+label! {
     /// Why partitions were quarantined.
     QuarantineReason = "reason" of "cql" {
         /// WRITE_TIMEOUT from the coordinator.
@@ -218,6 +234,8 @@ label! {
         Dram => "dram",
         /// From the device.
         Flash => "flash",
+        /// From another instance of the ring.
+        Ring => "ring" of "cql",
         /// Read from the database to fill the cache; in the place of memcached, answered that there
         /// is nothing.
         Miss => "miss",
@@ -257,5 +275,75 @@ label! {
         Held => "held",
         /// Another instance holds it: `exclusive` tables pass through.
         HeldByOther => "held_by_other",
+    }
+}
+
+label! {
+    /// Why a link to another instance of the ring was not made.
+    LinkHandshakeFailure = "reason" {
+        /// Nobody listens, no route, no such name.
+        Unreachable => "unreachable",
+        /// It took too long.
+        Timeout => "timeout",
+        /// The other side is no instance of a ring.
+        Garbage => "garbage",
+        /// What we sent came back.
+        Reflected => "reflected",
+        /// The other side has another secret.
+        Secret => "secret",
+        /// The other side is of another ring.
+        Ring => "ring",
+        /// No common version, or another number of shards.
+        Version => "version",
+        /// Another member than was looked for, or one with our own id.
+        Member => "member",
+        /// A frame that is too long, changed or unknown.
+        Malformed => "malformed",
+        /// The connection ended.
+        Lost => "lost",
+        /// Too many connections had not proven the secret.
+        Crowded => "crowded",
+        /// This instance ended, or the member left the map.
+        GivenUp => "given_up",
+    }
+}
+
+label! {
+    /// Why a link to another instance of the ring ended.
+    LinkEnd = "reason" {
+        /// The connection ended.
+        Lost => "lost",
+        /// Nothing came for too long.
+        Silent => "silent",
+        /// The other side took nothing for too long.
+        Stalled => "stalled",
+        /// The other side asked more than it may.
+        Overdrawn => "overdrawn",
+        /// A frame was changed, repeated or left out.
+        Forged => "forged",
+        /// A frame was too long or unknown.
+        Malformed => "malformed",
+        /// The member had newer links.
+        Replaced => "replaced",
+        /// The member left the map, or its address changed.
+        Unwanted => "unwanted",
+        /// This instance ended.
+        Stopped => "stopped",
+    }
+}
+
+label! {
+    /// Why a message to another instance of the ring was not sent.
+    LinkDrop = "reason" {
+        /// There is no link.
+        NoLink => "no_link",
+        /// Too much waits on the link.
+        QueueFull => "queue_full",
+        /// The other side lets us ask no more now.
+        Credit => "credit",
+        /// It is longer than any may be.
+        TooLong => "too_long",
+        /// The link ended while it waited.
+        LinkEnded => "link_ended",
     }
 }

@@ -16,6 +16,8 @@ mod labels;
 mod memcache;
 mod process;
 mod registry;
+mod ring;
+mod ring_link;
 
 pub use backend::{BackendMetrics, LeaseMetrics};
 pub use counter::{Counter, Family, Gauge, OneMore};
@@ -23,9 +25,12 @@ pub use exposition::{Exposition, Kind, TextFormat};
 pub use frontend::FrontEndMetrics;
 pub use histogram::Histogram;
 pub use labels::{
-    ConnectFailure, FillOutcome, Label, LeaseState, MissReason, PassReason, Path, QuarantineReason,
-    RequestKind, Tier, WriteScopeLabel,
+    CarriedFrom, ConnectFailure, FillOutcome, Label, LeaseState, LinkDrop, LinkEnd,
+    LinkHandshakeFailure, MissReason, PassReason, Path, QuarantineReason, RequestKind, Tier,
+    WriteScopeLabel,
 };
 pub use memcache::MemcacheMetrics;
 pub use process::{cpu_seconds, resident_bytes};
 pub use registry::{FrontEndTraffic, Metrics};
+pub use ring::{RingFigures, RingMemberFigures};
+pub use ring_link::RingLinkMetrics;

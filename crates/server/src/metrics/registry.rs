@@ -1,12 +1,15 @@
 //! All counters of the process: shards handed out, summed and shown.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::{Arc, OnceLock},
+    time::SystemTime,
+};
 
 use parking_lot::Mutex;
 
 use super::{
     BackendMetrics, Exposition, FrontEndMetrics, Gauge, Kind, LeaseMetrics, MemcacheMetrics,
-    TextFormat, backend,
+    RingFigures, TextFormat, backend,
     figures::{self, DatabaseFigures, FrontEndFigures, LeaseFigures},
     frontend, memcache, process,
 };
@@ -15,6 +18,9 @@ use crate::slow_log::SlowLog;
 
 /// Adds what it knows at the moment it is asked.
 type Source = Box<dyn Fn(&mut Exposition) + Send + Sync>;
+
+/// The ring now; none once it has ended.
+type RingSource = Box<dyn Fn() -> Option<RingFigures> + Send + Sync>;
 
 /// Connections and bytes of a front end, over all reactors.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,6 +46,7 @@ pub struct Metrics {
     backends: Mutex<Vec<Arc<BackendMetrics>>>,
     memcache: Mutex<Vec<Arc<MemcacheMetrics>>>,
     sources: Mutex<Vec<Source>>,
+    ring: OnceLock<RingSource>,
     /// The lease that `exclusive` tables need; one for the process.
     pub lease: LeaseMetrics,
     /// 1 while the database requires authentication and we have no credentials, so that nothing is
@@ -57,6 +64,7 @@ impl Default for Metrics {
             backends: Mutex::default(),
             memcache: Mutex::default(),
             sources: Mutex::default(),
+            ring: OnceLock::new(),
             lease: LeaseMetrics::default(),
             authentication: Gauge::default(),
         }
@@ -126,6 +134,17 @@ impl Metrics {
         self.sources.lock().push(Box::new(source));
     }
 
+    /// Has `ring` asked for the ring of the CQL front end from now on; once at most.
+    pub fn set_ring(&self, ring: impl Fn() -> Option<RingFigures> + Send + Sync + 'static) {
+        let first = self.ring.set(Box::new(ring)).is_ok();
+        debug_assert!(first, "a process has one ring");
+    }
+
+    /// The ring that this instance is a member of, if it is of one.
+    pub fn ring(&self) -> Option<RingFigures> {
+        self.ring.get()?()
+    }
+
     /// Connections to the database that are ready for requests now, over all shards.
     pub fn backend_connections_ready(&self) -> i64 {
         self.backends.lock().iter().map(|shard| shard.ready.get()).sum()
@@ -191,6 +210,9 @@ impl Metrics {
                 help,
                 self.authentication.get(),
             );
+        }
+        if let Some(ring) = self.ring() {
+            ring.expose(&mut out);
         }
         self.slow.expose(&mut out);
         process::expose(self.started, &mut out);

@@ -60,6 +60,11 @@ pub struct Bound {
 }
 
 impl Bound {
+    /// Where it will listen, with the port that the system chose in place of 0.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Takes `address`; port 0 lets the system choose one.
     ///
     /// # Errors

@@ -48,12 +48,16 @@ pub fn build(driver: Driver, announce: bool) -> io::Result<Runtime> {
         Err(refused) => refused,
     };
     if announce {
-        // The first may have been refused for another cause, such as a kernel that is too old for
-        // it.
-        let hint = memlock_hint(&plain).or_else(|| memlock_hint(&refused)).unwrap_or_default();
-        tracing::warn!(reason = %plain, "io_uring is refused here: reactors use readiness (epoll) instead{hint}");
+        tracing::warn!(reason = %plain, "{}", readiness_instead(&plain, &refused));
     }
     with(&readiness())
+}
+
+/// What the log says where both rings were refused, for these reasons. The better one may have been
+/// refused for another cause, such as a kernel that is too old for it.
+fn readiness_instead(plain: &io::Error, best: &io::Error) -> String {
+    let hint = memlock_hint(plain).or_else(|| memlock_hint(best)).unwrap_or_default();
+    format!("io_uring is refused here: reactors use readiness (epoll) instead{hint}")
 }
 
 fn readiness() -> ProactorBuilder {
@@ -64,4 +68,21 @@ fn readiness() -> ProactorBuilder {
 
 fn with(builder: &ProactorBuilder) -> io::Result<Runtime> {
     RuntimeBuilder::new().with_proactor(builder.clone()).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn readiness_for_want_of_locked_memory_names_the_limit() {
+        for (plain, best) in [(Errno::NOMEM, Errno::NOMEM), (Errno::INVAL, Errno::NOMEM)] {
+            let said = readiness_instead(&plain.into(), &best.into());
+            assert!(said.contains("epoll") && said.contains("RLIMIT_MEMLOCK"), "{said}");
+        }
+        let said = readiness_instead(&Errno::PERM.into(), &Errno::INVAL.into());
+        assert!(!said.contains("MEMLOCK"), "{said}");
+    }
 }

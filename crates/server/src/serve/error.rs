@@ -13,6 +13,7 @@ use crate::{
         memcache::{MemcacheFrontEndError, TlsError},
     },
     reactor::ListenError,
+    ring_link::{SecretError, TransportError},
 };
 
 /// Why a server could not start, or not end well.
@@ -44,6 +45,12 @@ pub enum ServeError {
     /// A front end's address.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The links of the ring.
+    #[error(transparent)]
+    Ring(#[from] TransportError),
+    /// The ring's secret.
+    #[error(transparent)]
+    RingSecret(#[from] SecretError),
     /// The memcached front end.
     #[error(transparent)]
     Memcache(#[from] MemcacheFrontEndError),

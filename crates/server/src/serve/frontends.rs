@@ -9,14 +9,15 @@ use afterglow_memcache::auth::Users;
 
 use super::error::ServeError;
 use crate::{
-    config::{Config, DurabilityChoice, LivePolicies, private},
-    frontend::cql::cached::{Cached, CachedConfig, Keeping, Times},
-    frontend::cql::{CqlFrontEnd, CqlFrontEndConfig},
+    config::{Config, DurabilityChoice, LivePolicies, check_rereadable, private},
+    frontend::cql::cached::{Cached, CachedConfig, Keeping, RingConfig, RingHandle, Times},
+    frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, RingSettings},
     frontend::memcache::{
         FrontEndAddress, MemcacheFrontEnd, MemcacheFrontEndConfig, MemcacheLimits, Sockets, Tls,
     },
     metrics::Metrics,
     reactor::{Bound, Reactors},
+    ring_link::Secrets,
 };
 
 /// The file of prepared statements in the data directory.
@@ -26,6 +27,9 @@ const PLANS_FILE: &str = "plans";
 /// that fails for lack of it costs no warmth.
 pub(super) struct Entrances {
     cql: Option<Bound>,
+    /// For other instances of the ring.
+    ring: Option<Bound>,
+    secrets: Option<Secrets>,
     sockets: Sockets,
     tls: Option<Tls>,
     users: Option<Users>,
@@ -39,12 +43,14 @@ impl Entrances {
             _ => None,
         };
         let users = config.memcache_auth_file.as_deref().map(read_users).transpose()?;
-        let (mut cql, mut sockets) = (None, Sockets::default());
+        let secrets = config.ring_secret.as_deref().map(Secrets::read).transpose()?;
+        let (mut cql, mut ring, mut sockets) = (None, None, Sockets::default());
         if bind {
             cql = config.cql.map(Bound::tcp).transpose()?;
+            ring = config.ring_address.map(Bound::tcp).transpose()?;
             sockets = Sockets::bind(config.memcache, config.memcache_unix.as_deref())?;
         }
-        Ok(Self { cql, sockets, tls, users })
+        Ok(Self { cql, ring, secrets, sockets, tls, users })
     }
 }
 
@@ -52,6 +58,8 @@ impl Entrances {
 pub(super) struct FrontEnds {
     cql: Option<(CqlFrontEnd, Keeping)>,
     memcache: Option<MemcacheFrontEnd>,
+    /// The ring's.
+    secrets: Option<Secrets>,
 }
 
 impl FrontEnds {
@@ -64,7 +72,7 @@ impl FrontEnds {
         metrics: &Arc<Metrics>,
         reactors: &Reactors,
     ) -> Result<Self, ServeError> {
-        let Entrances { cql, sockets, tls, users } = entrances;
+        let Entrances { cql, ring, secrets, sockets, tls, users } = entrances;
         let memcache = match config.has_memcache() {
             true => {
                 let front_end = memcache(config, tls, users, cache, metrics);
@@ -74,11 +82,12 @@ impl FrontEnds {
         };
         let cql = match (cql, config.cql) {
             (Some(bound), Some(listen)) => {
-                Some(open_cql(config, (bound, listen), cache, policies, metrics, reactors)?)
+                let ring = ring.zip(secrets.clone());
+                Some(open_cql(config, (bound, listen), ring, cache, policies, metrics, reactors)?)
             }
             _ => None,
         };
-        Ok(FrontEnds { cql, memcache })
+        Ok(FrontEnds { cql, memcache, secrets })
     }
 
     /// Where they listen, by front end.
@@ -96,6 +105,11 @@ impl FrontEnds {
         all
     }
 
+    /// The ring, where the CQL front end is in one.
+    pub(super) fn ring(&self) -> Option<RingHandle> {
+        self.cql.as_ref()?.1.ring()
+    }
+
     /// SIGHUP: puts limits in force that may change while the memcached front end serves.
     pub(super) fn set_limits(&self, config: &Config) {
         if let Some(front_end) = &self.memcache {
@@ -109,7 +123,8 @@ impl FrontEnds {
         let (Some(front_end), Some(path)) = (&self.memcache, &config.memcache_auth_file) else {
             return;
         };
-        match read_users(path) {
+        let unusable = |why| ServeError::Users { path: path.to_owned(), why };
+        match check_rereadable(path).map_err(unusable).and_then(|()| read_users(path)) {
             Ok(users) => {
                 front_end.set_users(users);
                 tracing::info!("SIGHUP: the users of the memcached front end were read again");
@@ -118,6 +133,25 @@ impl FrontEnds {
                 tracing::error!(
                     "SIGHUP: the users of the memcached front end are unchanged: {error}"
                 )
+            }
+        }
+    }
+
+    /// SIGHUP: reads the ring's secret again, for links that begin from then on. It stays as it is
+    /// when the file is wrong.
+    pub(super) fn reload_secrets(&self, config: &Config) {
+        let (Some(secrets), Some(path)) = (&self.secrets, &config.ring_secret) else { return };
+        let read = || -> Result<Secrets, String> {
+            check_rereadable(path).map_err(|why| format!("{}: {why}", path.display()))?;
+            Secrets::read(path).map_err(|error| error.to_string())
+        };
+        match read() {
+            Ok(read) => {
+                secrets.replace(&read);
+                tracing::info!("SIGHUP: the ring's secret was read again, for new links");
+            }
+            Err(error) => {
+                tracing::error!("SIGHUP: the ring's secret is unchanged: {error}")
             }
         }
     }
@@ -140,11 +174,13 @@ impl FrontEnds {
 fn open_cql(
     config: &Config,
     (bound, listen): (Bound, std::net::SocketAddr),
+    ring: Option<(Bound, Secrets)>,
     cache: &Arc<Cache>,
     policies: &Arc<LivePolicies>,
     metrics: &Arc<Metrics>,
     reactors: &Reactors,
 ) -> Result<(CqlFrontEnd, Keeping), ServeError> {
+    let (links, secrets) = ring.unzip();
     let cached = Cached::open(&CachedConfig {
         engine: cache,
         data_dir: &config.data_dir,
@@ -152,6 +188,7 @@ fn open_cql(
         restart_grace: config.restart_grace.get(),
         unknown_outcome_hold: config.unknown_outcome_hold.get(),
         times: Times::default(),
+        ring: secrets.and_then(|secrets| ring_config(config, secrets)),
     })?;
     let front_end = CqlFrontEndConfig {
         listen,
@@ -159,13 +196,28 @@ fn open_cql(
         credentials: config.backend_credentials.clone(),
         advertise: config.advertise,
         host_id: Some(cached.host_id()),
+        ring: RingSettings { show_replicas: config.ring_show_replicas, ..Default::default() },
         plans: Some(config.data_dir.join(PLANS_FILE)),
         metrics: metrics.clone(),
         router: cached.router(),
     };
     let front_end = CqlFrontEnd::start_on(bound, front_end, reactors);
-    let keeping = cached.keep(&front_end);
+    let keeping = cached.keep(&front_end, links)?;
     Ok((front_end, keeping))
+}
+
+fn ring_config(config: &Config, secrets: Secrets) -> Option<RingConfig> {
+    let listen = config.ring_address?;
+    let advertised = config.ring_advertise.as_ref();
+    Some(RingConfig {
+        listen,
+        advertised: advertised.map_or_else(|| listen.to_string(), ToString::to_string),
+        secrets,
+        name: config.ring_name.to_string(),
+        weight: config.ring_weight.get(),
+        zone: config.ring_zone.to_string(),
+        protocol: RingConfig::protocol(config.unknown_outcome_hold.get()),
+    })
 }
 
 /// Who may use the memcached front end. As the file holds passwords, nobody but its owner may read

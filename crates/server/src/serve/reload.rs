@@ -101,12 +101,12 @@ mod tests {
 
     /// What a server was told.
     #[derive(Default)]
-    struct Told {
+    struct Recorded {
         limits: RefCell<Vec<Config>>,
         most: Option<Size>,
     }
 
-    impl Serving for Told {
+    impl Serving for Recorded {
         fn set_memory(&self, wanted: &Config) -> Result<(), String> {
             match self.most.is_some_and(|most| wanted.memory > most) {
                 true => Err("too much".into()),
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn every_live_key_is_put_in_force_and_no_other_changes() {
         let logging = Logging::start(&Config::default());
-        let (policies, serving) = (LivePolicies::default(), Told::default());
+        let (policies, serving) = (LivePolicies::default(), Recorded::default());
         let mut config = Config::default();
         let live = changed();
         let new = Config { memcache_no_flush: true, ..live.clone() };
@@ -150,7 +150,7 @@ mod tests {
     fn memory_that_cannot_be_had_leaves_the_rest_in_force() {
         let logging = Logging::start(&Config::default());
         let policies = LivePolicies::default();
-        let serving = Told { most: Some(Size::gib(1)), ..Told::default() };
+        let serving = Recorded { most: Some(Size::gib(1)), ..Recorded::default() };
         let mut config = Config::default();
         apply(&mut config, &|| Ok(changed()), &policies, &logging, &serving);
         assert_eq!(config, Config { memory: Config::default().memory, ..changed() });
@@ -160,7 +160,7 @@ mod tests {
     fn a_wrong_file_changes_nothing() {
         let logging = Logging::start(&Config::default());
         let (mut config, policies) = (Config::default(), LivePolicies::default());
-        let serving = Told::default();
+        let serving = Recorded::default();
         apply(&mut config, &|| Err("no".into()), &policies, &logging, &serving);
         assert_eq!((config, policies.generation()), (Config::default(), 0));
         assert!(serving.limits.borrow().is_empty());

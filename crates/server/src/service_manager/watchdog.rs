@@ -111,7 +111,7 @@ mod tests {
     /// The manager wants a ping in this time.
     const WITHIN: Duration = Duration::from_millis(40);
     /// More than any machine takes for what has to come.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     struct Manager(UnixDatagram);
 
@@ -120,7 +120,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("notify");
             let manager = UnixDatagram::bind(&path).unwrap();
-            manager.set_read_timeout(Some(PATIENCE)).unwrap();
+            manager.set_read_timeout(Some(TIMEOUT)).unwrap();
             let notifier = Notifier::connected(path.as_os_str(), Some(WITHIN)).unwrap();
             (Manager(manager), Watchdog::start(&notifier, reactors).unwrap(), dir)
         }
@@ -134,12 +134,12 @@ mod tests {
         /// Whether pings stop coming: none for ten times what the manager allows.
         fn expect_silence(&self) {
             self.0.set_read_timeout(Some(WITHIN * 10)).unwrap();
-            let until = std::time::Instant::now() + PATIENCE;
+            let until = std::time::Instant::now() + TIMEOUT;
             // One may be on its way, and those of before are read first.
             while self.0.recv(&mut [0; 32]).is_ok() {
                 assert!(std::time::Instant::now() < until, "pings go on");
             }
-            self.0.set_read_timeout(Some(PATIENCE)).unwrap();
+            self.0.set_read_timeout(Some(TIMEOUT)).unwrap();
         }
     }
 

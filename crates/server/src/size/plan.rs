@@ -1,8 +1,9 @@
 //! The smallest cache that holds the objects, or what a given one holds.
 
 use afterglow_engine::{Outlook, WrittenByPut};
+use afterglow_memcache::ITEM_OVERHEAD;
 
-use crate::config::{Config, Size};
+use crate::config::{Config, MAX_ITEM, MIN_FLASH, MIN_MEMORY, Size};
 
 /// Flash and memory are found in steps of this many bytes.
 const STEP: u64 = 1 << 20;
@@ -40,6 +41,24 @@ pub enum PlanError {
         /// In the engine's words.
         why: String,
     },
+    /// `serve` takes no less.
+    #[error("{given} is too little {what}: at least {least}")]
+    TooLittle {
+        /// `memory` or `flash`.
+        what: &'static str,
+        /// What is given of it.
+        given: Size,
+        /// What there must be.
+        least: Size,
+    },
+    /// No front end stores an object of that size.
+    #[error(
+        "objects of {size} bytes are not stored: the limit of key, value and 64 bytes is {MAX_ITEM}"
+    )]
+    TooLarge {
+        /// Bytes of one.
+        size: u64,
+    },
     /// Not with all flash and memory there could be.
     #[error(
         "{count} objects of {size} bytes are more than one instance holds{with}: divide them among several instances, or give more memory and flash"
@@ -61,6 +80,8 @@ pub struct Plan {
     pub objects: Objects,
     /// `--memory`.
     pub memory: Size,
+    /// `--memcache-item-size`, if the objects need another one than the default.
+    pub item_size: Option<Size>,
     /// How it is divided.
     pub outlook: Outlook,
     /// Objects in memory when DRAM is full.
@@ -77,6 +98,16 @@ impl Plan {
     /// # Errors
     /// See [`PlanError`].
     pub fn find(objects: Objects, wishes: Wishes) -> Result<Self, PlanError> {
+        for (what, given, least) in
+            [("memory", wishes.memory, MIN_MEMORY), ("flash", wishes.flash, MIN_FLASH)]
+        {
+            if let Some(given) = given.filter(|given| *given < least) {
+                return Err(PlanError::TooLittle { what, given, least });
+            }
+        }
+        if item(objects) > MAX_ITEM.get() {
+            return Err(PlanError::TooLarge { size: objects.size });
+        }
         let too_many = || {
             let given = [("flash", wishes.flash), ("memory", wishes.memory)];
             let given =
@@ -119,15 +150,31 @@ impl Plan {
     }
 
     fn of(objects: Objects, flash: u64, memory: u64) -> Result<Self, PlanError> {
-        let (config, outlook) = divide(flash, memory).map_err(|why| PlanError::Refused {
+        let refused = |why| PlanError::Refused {
             flash: Size::bytes(flash),
             memory: Size::bytes(memory),
             why,
-        })?;
+        };
+        let (config, outlook) = divide(flash, memory).map_err(refused)?;
+        if item(objects) > most_item(&outlook) {
+            // Larger flash has larger segments.
+            let fits =
+                |flash| divide(flash, MOST).is_ok_and(|(_, o)| item(objects) <= most_item(&o));
+            let enough = least(flash, fits).map_or_else(String::new, |flash| {
+                format!(": give at least {} of flash", Size::bytes(flash))
+            });
+            return Err(refused(format!(
+                "its segments, of {}, store no object of {} bytes{enough}",
+                Size::bytes(outlook.segment_size.into()),
+                objects.size,
+            )));
+        }
         let len = len(objects);
         Ok(Plan {
             objects,
             memory: Size::bytes(memory),
+            item_size: (item(objects) > Config::default().memcache_item_size.get())
+                .then_some(MAX_ITEM),
             outlook,
             in_dram: outlook.dram_objects(len),
             on_flash: outlook.flash_objects(len),
@@ -150,8 +197,11 @@ fn least(from: u64, is_enough: impl Fn(u64) -> bool) -> Option<u64> {
     Some(high * STEP)
 }
 
-/// As a server with the memcached front end divides it.
+/// As a server with the memcached front end divides it, which takes no less than its least.
 fn divide(flash: u64, memory: u64) -> Result<(afterglow_engine::Config, Outlook), String> {
+    if memory < MIN_MEMORY.get() || flash < MIN_FLASH.get() {
+        return Err(format!("at least {MIN_MEMORY} of memory and {MIN_FLASH} of flash"));
+    }
     let server = Config { memory: Size::bytes(memory), ..Config::default() };
     let mut config = afterglow_engine::Config::new("", Vec::new());
     config.memory = memory - server.buffers().get();
@@ -160,7 +210,20 @@ fn divide(flash: u64, memory: u64) -> Result<(afterglow_engine::Config, Outlook)
 }
 
 fn on_flash(outlook: &Outlook, objects: Objects) -> u64 {
-    outlook.flash_objects(len(objects))
+    match item(objects) > most_item(outlook) {
+        true => 0,
+        false => outlook.flash_objects(len(objects)),
+    }
+}
+
+/// What an object counts for the limit of the front end.
+fn item(objects: Objects) -> u64 {
+    objects.size.saturating_add(ITEM_OVERHEAD as u64)
+}
+
+/// The largest object that the front end stores there.
+fn most_item(outlook: &Outlook) -> u64 {
+    u64::from(outlook.segment_size / 4)
 }
 
 fn len(objects: Objects) -> usize {
@@ -199,8 +262,30 @@ mod tests {
         let objects = Objects { count: 1 << 60, size: 300 };
         let refused = Plan::find(objects, Wishes::default()).unwrap_err().to_string();
         assert!(refused.contains("several instances"), "{refused}");
-        let wishes = Wishes { memory: Some(Size::mib(1)), flash: Some(Size::gib(1)) };
-        let refused = Plan::find(Objects { count: 1000, size: 300 }, wishes).unwrap_err();
-        assert!(refused.to_string().contains("configure more memory"), "{refused}");
+        for flash in [Some(Size::gib(1)), None] {
+            let wishes = Wishes { memory: Some(Size::mib(1)), flash };
+            let refused = Plan::find(Objects { count: 1000, size: 300 }, wishes).unwrap_err();
+            assert_eq!(refused.to_string(), "1MiB is too little memory: at least 32MiB");
+        }
+        let large = Objects { count: 1, size: 5 << 20 };
+        let refused = Plan::find(large, Wishes::default()).unwrap_err().to_string();
+        assert!(refused.contains("the limit of key, value and 64 bytes is 4MiB"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_advised_is_what_serve_takes_and_stores() {
+        for (count, size) in [(1, 1), (1000, 300), (10, 100_000), (10, 1_000_000), (2, 4_000_000)] {
+            let plan = Plan::find(Objects { count, size }, Wishes::default()).unwrap();
+            assert!(plan.memory >= MIN_MEMORY && plan.outlook.flash >= 60 << 20, "{plan:?}");
+            assert!(size + 64 <= u64::from(plan.outlook.segment_size) / 4, "{plan:?}");
+            assert_eq!(plan.item_size.is_some(), size > 1 << 20, "{plan:?}");
+        }
+        let flash = Some(Size::mib(100));
+        let objects = Objects { count: 10, size: 200_000 };
+        let wishes = Wishes { flash, ..Wishes::default() };
+        let refused = Plan::find(objects, wishes).unwrap_err().to_string();
+        assert!(refused.contains("give at least 256MiB of flash"), "{refused}");
+        let wishes = Wishes { flash: Some(Size::mib(256)), ..Wishes::default() };
+        assert_eq!(Plan::find(objects, wishes).unwrap().objects, objects);
     }
 }

@@ -38,7 +38,9 @@ pub struct Estimate {
     pub popularity: String,
     /// `--memory`.
     pub memory: u64,
-    /// Of it, the index.
+    /// `--memcache-item-size`, where the default is too small.
+    pub item_size: Option<u64>,
+    /// Of the memory, the index.
     pub index: u64,
     /// Of it, objects.
     pub dram: u64,
@@ -64,7 +66,7 @@ pub struct Estimate {
     pub sets: Option<f64>,
     /// Bytes written a day.
     pub written_a_day: Option<f64>,
-    /// A `--write-budget` that does not refuse these sets, in bytes a second.
+    /// A `--write-budget` that does not refuse these sets, in bytes a second; none without sets.
     pub write_budget: Option<u64>,
 }
 
@@ -99,6 +101,7 @@ impl Estimate {
             object_size: plan.objects.size,
             popularity,
             memory: plan.memory.get(),
+            item_size: plan.item_size.map(Size::get),
             index: plan.outlook.index_bytes,
             dram: plan.outlook.dram,
             objects_in_dram: plan.in_dram,
@@ -112,7 +115,7 @@ impl Estimate {
             written_a_set,
             sets,
             written_a_day: written_a_second.map(|bytes| bytes * SECONDS_A_DAY),
-            write_budget: written_a_second.map(|bytes| bytes.ceil() as u64),
+            write_budget: written_a_second.filter(|bytes| *bytes > 0.0).map(|b| b.ceil() as u64),
         }
     }
 }
@@ -125,6 +128,9 @@ impl std::fmt::Display for Estimate {
         writeln!(f, "{objects} objects of {} bytes, {}\n", self.object_size, self.popularity)?;
         let flags = (Size::bytes(self.memory), Size::bytes(self.flash));
         writeln!(f, "configure   --memory {} and flash of {}", flags.0, flags.1)?;
+        if let Some(most) = self.item_size {
+            writeln!(f, "            --memcache-item-size {}", Size::bytes(most))?;
+        }
         writeln!(
             f,
             "memory      {} are index, {} hold objects",
@@ -148,16 +154,13 @@ impl std::fmt::Display for Estimate {
             None => writeln!(f)?,
         }
         writeln!(f, "\nwear        {:.0} bytes written for a set, at most", self.written_a_set)?;
-        if let (Some(sets), Some(day), Some(budget)) =
-            (self.sets, self.written_a_day, self.write_budget)
-        {
+        if let (Some(sets), Some(day)) = (self.sets, self.written_a_day) {
             let sets = thousands(sets.round() as u64);
             writeln!(f, "            {} a day of {sets} sets a second", size(day as u64))?;
-            writeln!(
-                f,
-                "            --write-budget {}KB refuses none of them",
-                budget.div_ceil(1000)
-            )?;
+            if let Some(budget) = self.write_budget {
+                let budget = budget.div_ceil(1000);
+                writeln!(f, "            --write-budget {budget}KB refuses none of them")?;
+            }
         } else {
             writeln!(f, "            say --sets or --reads a second for what that is a day")?;
         }
@@ -196,6 +199,16 @@ mod tests {
         assert!(estimate.write_budget.unwrap() as f64 * 86_400.0 >= day);
         let none = Estimate::zipf(&plan, 0.99, Lifetime::Unbounded, Rates::default());
         assert!(none.written_a_day.is_none() && none.to_string().contains("--sets or --reads"));
+    }
+
+    #[test]
+    fn without_a_set_no_write_budget_is_advised_that_serve_would_refuse() {
+        let plan = Plan::find(Objects { count: 1000, size: 300 }, Wishes::default()).unwrap();
+        let rates = Rates { reads: None, sets: Some(0.0) };
+        let estimate = Estimate::zipf(&plan, 0.99, Lifetime::Unbounded, rates);
+        assert_eq!(estimate.write_budget, None);
+        let text = estimate.to_string();
+        assert!(text.contains("0 B a day of 0 sets") && !text.contains("budget"), "{text}");
     }
 
     #[test]

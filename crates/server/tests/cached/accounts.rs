@@ -130,24 +130,30 @@ fn who_guesses_a_password_ends_no_connection_of_its_owner() {
             "CREATE KEYSPACE k{number} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
         ));
     }
-    // Clients go to one reactor and the other in turn. The owner's login has made a connection.
-    // Each other client makes one in a keyspace of its own, until every place is taken.
+    // Clients go to one reactor and the other in turn. Each is in a keyspace of its own, so that it
+    // has a connection of its own, until every place is taken.
     let mut clients = vec![owner];
     for number in 1..PLACES {
         let version = Version::ALL[number / 2 % Version::ALL.len()];
         let mut client = house.node.log_in(version, "alice", "secret").unwrap();
         client.run(&format!("USE k{number}"));
-        client.put("a", "1");
         clients.push(client);
     }
-    let (logins, most) = house.database.logins("alice");
-    assert_eq!(most, PLACES as u64, "every place is taken");
+    // A login that the database was asked about again has made one more, in no keyspace. It has a
+    // place until a client wants that place: those who lost theirs ask anew.
+    let taken = (0..20).any(|_| {
+        let (before, _) = house.database.logins("alice");
+        clients.iter_mut().for_each(|client| client.put("a", "1"));
+        house.database.logins("alice").0 == before
+    });
+    let before = house.database.logins("alice");
+    assert!(taken && before.1 >= PLACES as u64, "every place is taken: {before:?}");
     for _ in 0..6 {
         assert!(house.node.log_in(Version::V4, "alice", "guess").is_err());
     }
     clients.iter_mut().for_each(|client| client.put("a", "2"));
-    let (after, most) = house.database.logins("alice");
-    assert_eq!((after, most), (logins, PLACES as u64), "all connections are still there");
+    let after = house.database.logins("alice");
+    assert_eq!(after, before, "all connections are still there");
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn no_read_is_stale_across_faults_and_crashes() {
     setup.times = Times {
         lease: Duration::from_secs(2),
         margin: Duration::from_millis(500),
-        weak_life: Duration::from_secs(2),
+        weak_max_age: Duration::from_secs(2),
         ..Times::default()
     };
     let mut node = setup.start();

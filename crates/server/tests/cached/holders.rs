@@ -36,9 +36,15 @@ const ENDS: [End; 5] = [End::Stop, End::Crash, End::Replaced, End::Restart, End:
 const TIMES: Times = Times {
     lease: Duration::from_secs(2),
     margin: Duration::from_millis(500),
-    weak_life: Duration::from_secs(2),
+    weak_max_age: Duration::from_secs(2),
     fill: Duration::from_secs(6),
 };
+
+/// Changes of the replication, one after the other.
+const GROWN: [&str; 2] = [
+    "ALTER KEYSPACE three WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 3}",
+    "ALTER KEYSPACE three WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
+];
 
 /// Copies that answer: one, the two others, or all.
 const UP: [[bool; COPIES]; 3] = [[true, false, false], [false, true, true], [true; COPIES]];
@@ -134,6 +140,18 @@ impl World {
         acknowledged
     }
 
+    /// The keyspace gets more copies: what its only copy has acknowledged since is missing on a
+    /// quorum of the new ones.
+    fn grow(&mut self, key: &str) {
+        self.next += 1;
+        self.database.set_copies(UP[0]);
+        let text = format!("INSERT INTO three.t (k, v) VALUES ('{key}', '{}')", self.next);
+        past(&self.database).query(&text, Consistency::One).unwrap();
+        self.acknowledged.entry(key.to_owned()).or_default().0 = self.next;
+        let text = GROWN[self.next as usize % 2];
+        self.client.as_mut().unwrap().run(text);
+    }
+
     /// What a quorum read finds; `None` if too few copies answer.
     fn read(&mut self, key: &str) -> Option<u32> {
         let text = format!("SELECT v FROM three.t WHERE k = '{key}'");
@@ -148,7 +166,7 @@ impl World {
         self.database.set_copies([true; COPIES]);
         self.database.deliver_hints();
         let expected = self.acknowledged.clone();
-        let late = Instant::now() + 10 * TIMES.weak_life;
+        let late = Instant::now() + 10 * TIMES.weak_max_age;
         for (key, (last, _)) in expected {
             while self.read(&key) != Some(last) {
                 let now = Instant::now();
@@ -191,6 +209,45 @@ fn a_write_at_one_is_stale_for_good_under_no_later_holder() {
     }
 }
 
+/// A keyspace gets more copies. A write that its only copy acknowledged is missing on a quorum of
+/// the new ones, until a repair.
+#[test]
+fn a_row_that_new_copies_lack_is_stale_for_good_under_no_change_of_replication() {
+    for is_told in [true, false] {
+        let mut world = World::new();
+        assert!(world.write("a", Consistency::LocalQuorum));
+        if is_told {
+            world.grow("a");
+        } else {
+            world.database.set_copies(UP[0]);
+            past(&world.database)
+                .query("INSERT INTO three.t (k, v) VALUES ('a', '2')", Consistency::One)
+                .unwrap();
+            world.database.set_copies(UP[1]);
+            world.database.run(GROWN[0]);
+            world.database.run("CREATE TABLE three.made (k text PRIMARY KEY, v text)");
+            world.database.hang_up();
+            // Who caches rows of the new table has read the schema.
+            let read = "SELECT v FROM three.made WHERE k = 'a'";
+            let known = |world: &mut World| {
+                let before = world.database.reads();
+                let client = world.client.as_mut().unwrap();
+                client.try_run(read).is_ok() && world.database.reads() == before
+            };
+            wait_until("the schema is known again", || known(&mut world));
+        }
+        world.database.set_copies(UP[1]);
+        let hits = world.hits();
+        wait_until("a hit", || {
+            assert_eq!(world.read("a"), Some(1), "the copies that answer do not have it");
+            world.hits() > hits
+        });
+        world.database.set_copies([true; COPIES]);
+        world.database.deliver_hints();
+        wait_until("the row is read again", || world.read("a") == Some(2));
+    }
+}
+
 #[test]
 fn the_first_holder_and_one_after_a_settled_one_keep_rows_for_as_long_as_ever() {
     let mut world = World::new();
@@ -198,7 +255,7 @@ fn the_first_holder_and_one_after_a_settled_one_keep_rows_for_as_long_as_ever() 
         change.into_iter().for_each(|end| world.change(end));
         assert!(world.write("a", Consistency::LocalQuorum));
         let before = world.database.reads();
-        let end = Instant::now() + TIMES.weak_life + Duration::from_secs(1);
+        let end = Instant::now() + TIMES.weak_max_age + Duration::from_secs(1);
         while Instant::now() < end {
             assert!(world.read("a").is_some());
             std::thread::sleep(Duration::from_millis(20));
@@ -225,6 +282,9 @@ fn campaign(seed: u64) {
         world.database.set_copies(UP[0]);
         for _ in 0..3 {
             world.write(&format!("k{}", rng.below(5)), Consistency::One);
+        }
+        if rng.below(3) == 0 {
+            world.grow(&format!("k{}", rng.below(5)));
         }
         let end = ENDS[rng.below(5) as usize];
         world.change(end);

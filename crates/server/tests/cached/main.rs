@@ -10,5 +10,6 @@ mod holders;
 mod node;
 mod orders;
 mod reads;
+mod ring;
 mod silent;
 mod writes;

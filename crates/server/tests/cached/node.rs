@@ -3,14 +3,17 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use afterglow::config::{HostPort, LivePolicies, TablePolicies};
-use afterglow::frontend::cql::cached::{Cached, CachedConfig, Keeping, Times};
-use afterglow::frontend::cql::{CqlFrontEnd, CqlFrontEndConfig};
+use afterglow::frontend::cql::cached::{
+    Cached, CachedConfig, Keeping, RingConfig, RingHandle, Times,
+};
+use afterglow::frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, RingSettings};
 use afterglow::hotkeys::report::HotFrontEnd;
 use afterglow::metrics::Metrics;
-use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
+use afterglow::reactor::{Bound, Driver, Reactors, ReactorsConfig};
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Query, QueryParams, ValuesBuilder};
@@ -51,7 +54,21 @@ fn once_let_go<T, E: std::fmt::Debug>(open: impl Fn() -> Result<T, E>) -> T {
 /// A database with tables `ks.t (k text, v text)` and `ks.wide (k text, c int, v text)`, and the
 /// lease's, so that no change of the schema comes in between unless a test makes it.
 pub fn database() -> FakeBackend {
-    let database = FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap();
+    furnished(FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap())
+}
+
+/// One that lets everybody in, and answers no query about these tables while it is `mute`.
+pub fn database_that_may_be_mute(about: &'static str, mute: &Arc<AtomicBool>) -> FakeBackend {
+    let mute = mute.clone();
+    furnished(
+        FakeBackend::scripted(Version::MAX, move |ask| {
+            mute.load(Ordering::SeqCst) && ask.text.contains(about)
+        })
+        .unwrap(),
+    )
+}
+
+fn furnished(database: FakeBackend) -> FakeBackend {
     let lease = create_keyspace("datacenter1", 1);
     for text in [
         &lease,
@@ -76,6 +93,8 @@ pub fn direct(database: &FakeBackend, text: &str) {
 /// A running Afterglow.
 pub struct Node {
     pub address: SocketAddr,
+    /// The policies in force; to replace them is SIGHUP.
+    pub policies: Arc<LivePolicies>,
     metrics: Arc<Metrics>,
     parts: Option<Parts>,
 }
@@ -101,6 +120,8 @@ pub struct Setup {
     pub listen: SocketAddr,
     /// Our own user and password, in a file.
     pub credentials: Option<PathBuf>,
+    /// The ring that it is in.
+    pub ring: Option<RingConfig>,
 }
 
 impl Setup {
@@ -114,6 +135,7 @@ impl Setup {
             times: Times::default(),
             listen: "127.0.0.1:0".parse().unwrap(),
             credentials: None,
+            ring: None,
         }
     }
 
@@ -141,10 +163,11 @@ impl Setup {
         let cached = Cached::open(&CachedConfig {
             engine: &cache,
             data_dir: &self.directory,
-            policies,
+            policies: policies.clone(),
             restart_grace: self.restart_grace,
             unknown_outcome_hold: self.hold,
             times: self.times,
+            ring: self.ring.clone(),
         })
         .unwrap();
         let config = CqlFrontEndConfig {
@@ -156,14 +179,17 @@ impl Setup {
             credentials: self.credentials.clone(),
             advertise: None,
             host_id: Some(cached.host_id()),
+            ring: RingSettings::default(),
             plans: Some(self.directory.join("plans")),
             metrics: metrics.clone(),
             router: cached.router(),
         };
         let front_end = once_let_go(|| CqlFrontEnd::start(config.clone(), &reactors));
-        let keeping = cached.keep(&front_end);
+        let links = self.ring.as_ref().map(|ring| once_let_go(|| Bound::tcp(ring.listen)));
+        let keeping = cached.keep(&front_end, links).expect("the links can be opened");
         let address = front_end.address();
-        Node { address, metrics, parts: Some(Parts { cache, reactors, front_end, keeping }) }
+        let parts = Some(Parts { cache, reactors, front_end, keeping });
+        Node { address, policies, metrics, parts }
     }
 }
 
@@ -197,6 +223,11 @@ impl Node {
 
     pub fn hits(&self) -> u64 {
         self.count(&["afterglow_hits_total"])
+    }
+
+    pub fn ring(&self) -> RingHandle {
+        let parts = self.parts.as_ref().expect("it runs");
+        parts.keeping.ring().expect("it is in a ring")
     }
 
     pub fn wait_for_lease(&self, state: &str) {

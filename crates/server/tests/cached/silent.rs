@@ -1,6 +1,9 @@
 //! A silent node of the database: it keeps its connections and answers nothing.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use afterglow_cql::frame::Version;
 use afterglow_cql::message::Consistency;
@@ -8,7 +11,7 @@ use afterglow_loadgen::cql::{ConnectOptions, Connection};
 use afterglow_testkit::fake_backend::FakeBackend;
 use tempfile::TempDir;
 
-use crate::node::{Client, Setup, database, one_text, wait_until};
+use crate::node::{Client, Setup, database, database_that_may_be_mute, one_text, wait_until};
 
 const CLIENTS: usize = 8;
 
@@ -67,4 +70,49 @@ fn reads_are_answered_and_cached_while_a_node_stands_still() {
         drop(frozen);
         wait_until("it is seen to have been asked", || still.reads() > asked);
     }
+}
+
+#[test]
+fn the_lease_is_kept_while_the_first_node_answers_no_transaction() {
+    let (mute, directory) = (Arc::<AtomicBool>::default(), TempDir::new().unwrap());
+    let database = database_that_may_be_mute("afterglow.lease", &mute);
+    let _other = database.join().unwrap();
+    let mut setup = Setup::new(directory.path(), &database, "ks.*=exclusive");
+    (setup.times.lease, setup.times.margin) = (Duration::from_secs(9), Duration::from_millis(500));
+    let node = setup.start();
+    let renewed = || node.count(&["afterglow_lease_events_total", "\"renewed\""]);
+    let before = renewed();
+    mute.store(true, Ordering::SeqCst);
+    wait_until("the lease is renewed through the other node", || renewed() > before + 1);
+}
+
+#[test]
+fn a_write_that_comes_late_to_a_table_made_again_with_other_keys_is_seen() {
+    let (database, directory) = (database(), TempDir::new().unwrap());
+    let other = database.join().unwrap();
+    let node = Setup::new(directory.path(), &database, "ks.*=exclusive").start();
+    let (mut writer, mut reader) = (node.client(Version::V5), node.client(Version::V5));
+    reader.run("CREATE TABLE ks.pair (a text, b text, v text, PRIMARY KEY (a, b))");
+    let of = |node: &FakeBackend| {
+        let mut keys = (0..).map(|n| format!("k{n}"));
+        keys.find(|key| database.owner(key.as_bytes()) == node.address()).unwrap()
+    };
+    let (a, b) = (of(&other), of(&database));
+    let insert = |v| format!("INSERT INTO ks.pair (a, b, v) VALUES ('{a}', '{b}', '{v}')");
+    // Its connection to that node is there from now on.
+    writer.run(&insert("old"));
+    let writes = ["afterglow_writes_total"];
+    let begun = node.count(&writes);
+    let frozen = other.freeze();
+    let read = format!("SELECT v FROM ks.pair WHERE a = '{a}' AND b = '{b}'");
+    thread::scope(|threads| {
+        let write = threads.spawn(|| writer.run(&insert("new")));
+        wait_until("the write is on its way", || node.count(&writes) > begun);
+        reader.run("DROP TABLE ks.pair");
+        reader.run("CREATE TABLE ks.pair (a text, b text, v text, PRIMARY KEY (b, a))");
+        assert_eq!(one_text(reader.run(&read)), None);
+        drop(frozen);
+        write.join().unwrap();
+    });
+    assert_eq!(one_text(reader.run(&read)).as_deref(), Some("new"));
 }

@@ -151,7 +151,7 @@ fn before_it_has_logged_in_a_client_sends_small_things_only() {
 }
 
 /// A number of `/metrics`.
-fn metric(proxy: &Proxy, name: &str) -> usize {
+pub fn metric(proxy: &Proxy, name: &str) -> usize {
     let text = proxy.front_end.front_end().config.metrics.render(Default::default());
     let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
     line.trim().parse().unwrap()

@@ -12,4 +12,6 @@ mod nodes;
 mod prepared;
 mod proxy;
 mod relay;
+mod ring;
+mod turns;
 mod words;

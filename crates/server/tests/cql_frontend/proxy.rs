@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afterglow::config::HostPort;
-use afterglow::frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, PassThrough, Router};
+use afterglow::frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, PassThrough, RingSettings, Router};
 use afterglow::metrics::Metrics;
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
 use afterglow_cql::frame::Version;
@@ -17,6 +17,19 @@ use crate::client::Client;
 pub struct Proxy {
     pub front_end: CqlFrontEnd,
     reactors: Reactors,
+}
+
+/// How a front end is made, where a test does not care.
+struct Shape {
+    reactors: usize,
+    plans: Option<PathBuf>,
+    ring: RingSettings,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { reactors: 2, plans: None, ring: RingSettings::default() }
+    }
 }
 
 impl Proxy {
@@ -32,30 +45,42 @@ impl Proxy {
 
     /// Which keeps the plans of prepared statements in a file.
     pub fn keeping(backend: SocketAddr, plans: PathBuf) -> Self {
-        Self::whole(&[backend], 2, Driver::Auto, Arc::new(PassThrough), Some(plans))
+        let shape = Shape { plans: Some(plans), ..Shape::default() };
+        Self::whole(&[backend], Driver::Auto, Arc::new(PassThrough), shape)
     }
 
     /// With something where the cache would be.
     pub fn routed(backend: SocketAddr, driver: Driver, router: Arc<dyn Router>) -> Self {
-        Self::whole(&[backend], 2, driver, router, None)
+        Self::whole(&[backend], driver, router, Shape::default())
+    }
+
+    /// Which tells drivers of a ring in that way.
+    pub fn in_ring(backend: SocketAddr, ring: RingSettings) -> Self {
+        let shape = Shape { ring, ..Shape::default() };
+        Self::whole(&[backend], Driver::Auto, Arc::new(PassThrough), shape)
     }
 
     /// Which is told of several nodes.
     pub fn with_contacts(backends: &[SocketAddr], driver: Driver, router: Arc<dyn Router>) -> Self {
-        Self::whole(backends, 2, driver, router, None)
+        Self::whole(backends, driver, router, Shape::default())
     }
 
     /// With one reactor rather than two.
     pub fn on_one_reactor(backend: SocketAddr) -> Self {
-        Self::whole(&[backend], 1, Driver::Auto, Arc::new(PassThrough), None)
+        Self::routed_on_one_reactor(backend, Arc::new(PassThrough))
+    }
+
+    /// With one reactor, and something where the cache would be.
+    pub fn routed_on_one_reactor(backend: SocketAddr, router: Arc<dyn Router>) -> Self {
+        let shape = Shape { reactors: 1, ..Shape::default() };
+        Self::whole(&[backend], Driver::Auto, router, shape)
     }
 
     fn whole(
         backends: &[SocketAddr],
-        reactors: usize,
         driver: Driver,
         router: Arc<dyn Router>,
-        plans: Option<PathBuf>,
+        Shape { reactors, plans, ring }: Shape,
     ) -> Self {
         let reactors =
             Reactors::start(&ReactorsConfig { threads: Some(reactors), driver }).unwrap();
@@ -68,6 +93,7 @@ impl Proxy {
             credentials: None,
             advertise: None,
             host_id: Some(uuid::Uuid::from_u128(42)),
+            ring,
             plans,
             metrics: Arc::<Metrics>::default(),
             router,

@@ -1,5 +1,5 @@
-/* Preloaded into a server: a flush to disk does not come back while the file named by STALLED exists, like one of a disk that
- * does not answer. Calls through the C library are seen, io_uring's are not. */
+/* Preloaded into a server: flushes to disk do not return while the file named by STALLED exists, as on a disk that does not
+ * answer. Calls through the C library are seen, io_uring's are not. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

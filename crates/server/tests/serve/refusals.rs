@@ -71,6 +71,7 @@ fn check_config_refuses_what_serve_refuses_and_in_the_same_words() {
         (&["--data-dir", &letters], "--data-dir"),
         (&["--memory", "4096TiB"], "--memory"),
         (&["--memory", "1MiB"], "too little memory"),
+        (&["--memcache-idle-timeout", "0s"], "`off` for no limit"),
         (&["--cql", "0.0.0.0:0"], "--advertise"),
     ];
     for (bad, hint) in table {

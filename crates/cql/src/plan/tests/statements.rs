@@ -216,6 +216,12 @@ fn system_tables_are_ours() {
         ("SELECT * FROM system.size_estimates", "pass unknown-table"),
         ("SELECT * FROM local", "pass unknown-table"),
         ("SELECT * FROM system_schema.tables", "pass unknown-table"),
+        ("SELECT * FROM system_schema.keyspaces", "pass keyspaces"),
+        (
+            "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name IN ?",
+            "pass keyspaces",
+        ),
+        ("SELECT * FROM keyspaces", "pass unknown-table"),
         ("INSERT INTO system.local (key) VALUES ('x')", "table system.local"),
     ]);
     let used =

@@ -6,7 +6,7 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Gauge, Paragraph, Row, Sparkline, Table, Wrap};
+use ratatui::widgets::{Block, Gauge, Paragraph, Row, Sparkline, Table};
 
 use super::figures::{Interval, percentile};
 use super::view::{Screen, View};
@@ -18,8 +18,8 @@ const QUIET: Style = Style::new().fg(Color::DarkGray);
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 
-/// Draws the whole screen.
-pub(super) fn draw(screen: &Screen, frame: &mut Frame<'_>) {
+/// Draws the whole screen, and says how many lines of the view can be scrolled away.
+pub(super) fn draw(screen: &Screen, frame: &mut Frame<'_>) -> u16 {
     let [head, tabs, body, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
@@ -29,14 +29,16 @@ pub(super) fn draw(screen: &Screen, frame: &mut Frame<'_>) {
     .areas(frame.area());
     frame.render_widget(head_line(screen), head);
     frame.render_widget(tab_line(screen.view), tabs);
+    let mut beyond = 0;
     match screen.view {
         View::Overview => overview(screen, frame, body),
         View::Latency => latency(screen, frame, body),
         View::Reasons => reasons(screen, frame, body),
-        View::Segments => segments(screen, frame, body),
-        View::HotKeys => hot_keys(screen, frame, body),
+        View::Segments => beyond = segments(screen, frame, body),
+        View::HotKeys => beyond = hot_keys(screen, frame, body),
     }
-    frame.render_widget(foot_line(screen), foot);
+    frame.render_widget(foot_line(screen, beyond > 0), foot);
+    beyond
 }
 
 fn head_line(screen: &Screen) -> Line<'static> {
@@ -74,28 +76,33 @@ fn tab_line(chosen: View) -> Line<'static> {
     Line::from(tabs.collect::<Vec<_>>())
 }
 
-fn foot_line(screen: &Screen) -> Line<'static> {
+fn foot_line(screen: &Screen, scrolls: bool) -> Line<'static> {
     match &screen.away {
         Some((since, why)) => {
             let seconds = since.elapsed().unwrap_or_default().as_secs();
             Line::styled(format!("away for {seconds} s: {why}"), BAD)
+        }
+        None if scrolls => {
+            Line::styled("1-5, Tab view   Up, Down scroll   p pause   q quit", QUIET)
         }
         None => Line::styled("1-5, Tab view   p pause   q quit", QUIET),
     }
 }
 
 fn overview(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
-    let database = database_facts(screen);
-    let lines = database.as_ref().map_or(0, |facts| facts.len() as u16 + 2);
-    let [top, curve, gauges, more] = Layout::vertical([
-        Constraint::Length(11),
-        Constraint::Min(6),
+    let (database, ring) = (database_facts(screen), ring_facts(screen));
+    let lines = |facts: &Option<Vec<_>>| facts.as_ref().map_or(0, |facts| facts.len() as u16 + 2);
+    let of_now = now_facts(screen);
+    let [top, curve, gauges, more, last] = Layout::vertical([
+        Constraint::Length(of_now.len() as u16 + 2),
+        Constraint::Min(3),
         Constraint::Length(6),
-        Constraint::Length(lines),
+        Constraint::Length(lines(&database)),
+        Constraint::Length(lines(&ring)),
     ])
     .areas(area);
     let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(top);
-    frame.render_widget(facts("now", &now_facts(screen)), left);
+    frame.render_widget(facts("now", &of_now), left);
     let step = screen.step();
     let all: BTreeMap<_, _> = screen.all().requests_by_kind().into_iter().collect();
     let now: BTreeMap<_, _> = step.requests_by_kind().into_iter().collect();
@@ -111,6 +118,9 @@ fn overview(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
     if let Some(database) = database {
         frame.render_widget(facts("database and lease", &database), more);
     }
+    if let Some(ring) = ring {
+        frame.render_widget(facts("ring", &ring), last);
+    }
 }
 
 fn now_facts(screen: &Screen) -> Vec<(&'static str, String)> {
@@ -122,8 +132,8 @@ fn now_facts(screen: &Screen) -> Vec<(&'static str, String)> {
     let in_flight: u64 = seen.front_ends.iter().map(|one| one.flash_reads_in_flight).sum();
     let waiting = seen.cache.as_ref().map_or(0, |cache| cache.flash.chunks_waiting);
     let open: u64 = seen.front_ends.iter().map(|one| one.connections_open).sum();
-    vec![
-        ("hit ratio", percent(reads.part(reads.dram + reads.flash))),
+    let mut facts = vec![
+        ("hit ratio", percent(reads.part(reads.hits()))),
         ("  from DRAM", percent(reads.part(reads.dram))),
         ("  from flash", percent(reads.part(reads.flash))),
         ("requests", format!("{}/s", short(step.requests() as f64 / seconds))),
@@ -135,7 +145,11 @@ fn now_facts(screen: &Screen) -> Vec<(&'static str, String)> {
         ),
         ("device queue", format!("{in_flight} reads, {waiting} writes")),
         ("connections", open.to_string()),
-    ]
+    ];
+    if seen.ring.is_some() {
+        facts.insert(3, ("  from the ring", percent(reads.part(reads.ring))));
+    }
+    facts
 }
 
 fn occupancy(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
@@ -188,6 +202,21 @@ fn database_facts(screen: &Screen) -> Option<Vec<(&'static str, String)>> {
     ])
 }
 
+fn ring_facts(screen: &Screen) -> Option<Vec<(&'static str, String)>> {
+    let ring = screen.now.overview.ring.as_ref()?;
+    let trouble = |count, what| match count {
+        0 => String::new(),
+        count => format!(", {what} {count}"),
+    };
+    let away = trouble(ring.unlinked(), "no link to");
+    let drifting = trouble(ring.drifting(), "other clocks at");
+    Some(vec![
+        ("members", format!("{}{away}{drifting}", ring.members.len())),
+        ("shards", format!("{} of {} here, {} nobody's", ring.owned(), ring.shards, ring.unowned)),
+        ("may serve for", format!("{:.1} s", ring.lease_seconds)),
+    ])
+}
+
 fn latency(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
     let step = screen.step();
     let rows = step.latencies().into_iter().map(|(name, figures)| {
@@ -224,9 +253,10 @@ fn reasons(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
     }
 }
 
-fn segments(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
+fn segments(screen: &Screen, frame: &mut Frame<'_>, area: Rect) -> u16 {
     let Some(map) = &screen.now.segments else {
-        return frame.render_widget(Block::bordered().title("segments"), area);
+        frame.render_widget(Block::bordered().title("segments"), area);
+        return 0;
     };
     let [legend, cells] = Layout::vertical([Constraint::Length(8), Constraint::Min(3)]).areas(area);
     let states: Vec<usize> =
@@ -249,8 +279,23 @@ fn segments(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
     let block = Block::bordered();
     let width = usize::from(block.inner(cells).width).max(1);
     let marks: Vec<Span<'_>> = marks.collect();
-    let lines: Vec<Line<'_>> = marks.chunks(width).map(|row| Line::from(row.to_vec())).collect();
-    frame.render_widget(Paragraph::new(lines).block(block), cells);
+    let lines = marks.chunks(width).map(|row| Line::from(row.to_vec())).collect();
+    scrolled(lines, block, screen.scroll, frame, cells)
+}
+
+/// Draws lines from the one that is scrolled to, cut at the edge, and says how many can be scrolled
+/// away.
+fn scrolled(
+    lines: Vec<Line<'_>>,
+    block: Block<'_>,
+    scroll: u16,
+    frame: &mut Frame<'_>,
+    area: Rect,
+) -> u16 {
+    let beyond = lines.len().saturating_sub(usize::from(block.inner(area).height));
+    let beyond = u16::try_from(beyond).unwrap_or(u16::MAX);
+    frame.render_widget(Paragraph::new(lines).block(block).scroll((scroll.min(beyond), 0)), area);
+    beyond
 }
 
 /// The letter of a segment, and its colour.
@@ -266,9 +311,13 @@ fn mark(state: &str, live: u8) -> (char, Style) {
     }
 }
 
-fn hot_keys(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
+fn hot_keys(screen: &Screen, frame: &mut Frame<'_>, area: Rect) -> u16 {
     let block = Block::bordered().title("hottest of the last minutes, estimated");
-    let Some(hot) = &screen.now.hot_keys else { return frame.render_widget(block, area) };
+    let Some(hot) = &screen.now.hot_keys else {
+        frame.render_widget(block, area);
+        return 0;
+    };
+    let width = usize::from(block.inner(area).width).max(20);
     let mut lines = Vec::new();
     for front_end in &hot.front_ends {
         let rate = short(front_end.per_second);
@@ -280,20 +329,34 @@ fn hot_keys(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
         ];
         for (what, entries) in lists.into_iter().filter(|(_, entries)| !entries.is_empty()) {
             lines.push(Line::styled(format!("  {what}"), QUIET));
-            lines.extend(entries.iter().take(10).map(hot_line));
+            lines.extend(entries.iter().take(10).flat_map(|entry| hot_lines(entry, width)));
         }
     }
     if !hot.keys_shown {
         let told = "names are hidden: start the server with --show-keys to see them";
         lines.push(Line::styled(told, QUIET));
     }
-    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }).block(block), area);
+    scrolled(lines, block, screen.scroll, frame, area)
 }
 
-fn hot_line(entry: &HotEntry) -> Line<'static> {
-    let name = entry.name.clone().unwrap_or_else(|| "(hidden)".into());
+/// An entry on as many lines as its name needs.
+fn hot_lines(entry: &HotEntry, width: usize) -> Vec<Line<'static>> {
+    let name = entry.name.as_deref().unwrap_or("(hidden)");
     let (part, rate) = (percent(Some(entry.part)), short(entry.per_second));
-    Line::raw(format!("  {part:>8} {rate:>8}/s  {name}"))
+    let mut lines = vec![(String::new(), 0)];
+    for character in format!("  {part:>8} {rate:>8}/s  {name}").chars() {
+        // Some take two cells of the terminal, some none.
+        let cells = Span::raw(character.to_string()).width();
+        let last = lines.len() - 1;
+        match lines[last].1 + cells > width {
+            true => lines.push((character.to_string(), cells)),
+            false => {
+                lines[last].0.push(character);
+                lines[last].1 += cells;
+            }
+        }
+    }
+    lines.into_iter().map(|(text, _)| Line::raw(text)).collect()
 }
 
 /// Names and values below each other.

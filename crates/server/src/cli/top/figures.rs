@@ -17,13 +17,19 @@ pub(super) struct Interval<'a> {
 pub(super) struct Reads {
     pub(super) dram: u64,
     pub(super) flash: u64,
+    /// From other instances of the ring.
+    pub(super) ring: u64,
     pub(super) misses: u64,
 }
 
 impl Reads {
+    pub(super) fn hits(&self) -> u64 {
+        self.dram + self.flash + self.ring
+    }
+
     /// A part of all lookups; `None` where there were none.
     pub(super) fn part(&self, of: u64) -> Option<f64> {
-        let all = self.dram + self.flash + self.misses;
+        let all = self.hits() + self.misses;
         (all > 0).then(|| of as f64 / all as f64)
     }
 }
@@ -106,6 +112,7 @@ impl Interval<'_> {
         Reads {
             dram: of("dram") + of("buffer"),
             flash: of("flash"),
+            ring: of("ring"),
             misses: self.by_word(|front_end| &front_end.misses).values().sum(),
         }
     }

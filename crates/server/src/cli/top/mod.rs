@@ -1,9 +1,11 @@
 //! `afterglow top`: the figures of a running server in a terminal.
 //!
 //! One thread asks the server ([`watch`]). The terminal's thread draws the answers ([`draw`]) and
-//! reads keys. [`figures`] computes the difference between two answers.
+//! reads keys. [`figures`] computes the difference between two answers. [`ending`] has it end for a
+//! signal, or with its terminal.
 
 mod draw;
+mod ending;
 mod figures;
 mod view;
 mod watch;
@@ -16,6 +18,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Terminal};
 
+use self::ending::Ending;
 use self::view::{Screen, View};
 use self::watch::Watch;
 use super::admin_client::{self, AdminClient};
@@ -26,11 +29,13 @@ use crate::config::Span;
 const LEAST_INTERVAL: Duration = Duration::from_millis(100);
 /// Keys are waited for so long before what has come is drawn.
 const TICK: Duration = Duration::from_millis(100);
+/// Lines that PageUp and PageDown scroll.
+const PAGE: u16 = 10;
 /// The size of a frame that is printed: wide enough for every view.
 const PRINTED: (u16, u16) = (100, 40);
 
 const HELP: &str = "\
-Keys: 1 to 5 or Tab choose a view, p pauses, q or Esc ends.
+Keys: 1 to 5 or Tab choose a view, Up and Down or k and j scroll, p pauses, q or Esc ends.
 
 Exit status: 0 done, 1 the server cannot be asked, 2 wrong flags.
 
@@ -92,18 +97,25 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
             "error: standard output is not a terminal: use --once to print one view",
         ));
     }
-    let watch = Watch::start(admin, view, interval)
-        .map_err(|error| Failure::failed(format!("error: no thread: {error}")))?;
+    let no_thread = |error| Failure::failed(format!("error: no thread: {error}"));
+    let watch = Watch::start(admin, view, interval).map_err(no_thread)?;
+    let ending = Ending::start().map_err(no_thread)?;
     let mut terminal = ratatui::try_init()
         .map_err(|error| Failure::failed(format!("error: the terminal cannot be used: {error}")))?;
-    let ended = show(&mut terminal, &mut screen, &watch);
-    ratatui::restore();
+    let ended = show(&mut terminal, &mut screen, &watch, &ending);
+    // What goes wrong here cannot be told on this terminal.
+    let _ = ratatui::try_restore();
     ended.map_err(|error| Failure::failed(format!("error: the terminal is gone: {error}")))
 }
 
-/// Draws and hears keys until the user ends it.
-fn show(terminal: &mut DefaultTerminal, screen: &mut Screen, watch: &Watch) -> std::io::Result<()> {
-    loop {
+/// Draws and hears keys until the user or a signal ends it.
+fn show(
+    terminal: &mut DefaultTerminal,
+    screen: &mut Screen,
+    watch: &Watch,
+    ending: &Ending,
+) -> std::io::Result<()> {
+    while !ending.has_come() {
         while let Some(answer) = watch.answer() {
             match answer {
                 Ok(_) if screen.paused => {}
@@ -111,7 +123,10 @@ fn show(terminal: &mut DefaultTerminal, screen: &mut Screen, watch: &Watch) -> s
                 Err(why) => screen.lose(why),
             }
         }
-        terminal.draw(|frame| draw::draw(screen, frame))?;
+        let mut beyond = 0;
+        terminal.draw(|frame| beyond = draw::draw(screen, frame))?;
+        // The view may have become shorter.
+        screen.scroll = screen.scroll.min(beyond);
         if !event::poll(TICK)? {
             continue;
         }
@@ -123,12 +138,26 @@ fn show(terminal: &mut DefaultTerminal, screen: &mut Screen, watch: &Watch) -> s
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
             KeyCode::Char('c') if ctrl_c => return Ok(()),
-            KeyCode::Char('p') => screen.paused = !screen.paused,
-            KeyCode::Tab => screen.view = screen.view.next(),
-            KeyCode::Char(key) => screen.view = View::at(key).unwrap_or(screen.view),
-            _ => continue,
+            key => press(key, screen),
         }
         watch.look_at(screen.view);
+    }
+    Ok(())
+}
+
+/// What a key changes on the screen. Drawing bounds how far it is scrolled.
+fn press(key: KeyCode, screen: &mut Screen) {
+    match key {
+        KeyCode::Char('p') => screen.paused = !screen.paused,
+        KeyCode::Tab => screen.choose(screen.view.next()),
+        KeyCode::Down | KeyCode::Char('j') => screen.scroll = screen.scroll.saturating_add(1),
+        KeyCode::Up | KeyCode::Char('k') => screen.scroll = screen.scroll.saturating_sub(1),
+        KeyCode::PageDown => screen.scroll = screen.scroll.saturating_add(PAGE),
+        KeyCode::PageUp => screen.scroll = screen.scroll.saturating_sub(PAGE),
+        KeyCode::Home => screen.scroll = 0,
+        KeyCode::End => screen.scroll = u16::MAX,
+        KeyCode::Char(key) => screen.choose(View::at(key).unwrap_or(screen.view)),
+        _ => {}
     }
 }
 
@@ -137,7 +166,10 @@ fn plain(screen: &Screen) -> Result<String, String> {
     let (width, height) = PRINTED;
     let mut terminal =
         Terminal::new(TestBackend::new(width, height)).map_err(|error| error.to_string())?;
-    terminal.draw(|frame| draw::draw(screen, frame)).map_err(|error| error.to_string())?;
+    let drawn = terminal.draw(|frame| {
+        draw::draw(screen, frame);
+    });
+    drawn.map_err(|error| error.to_string())?;
     let buffer = terminal.backend().buffer();
     let line = |row: u16| {
         let cells = (0..width).map(|column| buffer[(column, row)].symbol());

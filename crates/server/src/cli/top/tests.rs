@@ -9,6 +9,7 @@ use crate::hotkeys::report::{HotEntry, HotFrontEnd, HotKeys};
 use crate::metrics::figures::{
     ByWord, DatabaseFigures, FrontEndFigures, LatencyFigures, LeaseFigures,
 };
+use crate::metrics::{RingFigures, RingMemberFigures};
 
 fn by(words: &[(&str, u64)]) -> ByWord {
     words.iter().map(|(word, n)| ((*word).to_owned(), *n)).collect()
@@ -106,9 +107,29 @@ fn a_database_and_its_lease_are_shown_where_there_is_one() {
         Some(DatabaseFigures { connections_ready: 2, ..DatabaseFigures::default() });
     seen.overview.lease =
         Some(LeaseFigures { state: "held_by_other".into(), ..LeaseFigures::default() });
+    let member = |id: &str, shards, linked| RingMemberFigures {
+        id: id.into(),
+        shards,
+        linked,
+        ..RingMemberFigures::default()
+    };
+    seen.overview.front_ends[0].hits.insert("ring".into(), 100);
+    seen.overview.ring = Some(RingFigures {
+        me: "a".into(),
+        lease_seconds: 4.25,
+        shards: 4096,
+        unowned: 96,
+        members: vec![member("a", 3000, None), member("b", 1000, Some(false))],
+        ..RingFigures::default()
+    });
     screen.take(seen);
     assert_line(&shown(&screen), &["lease", "held by other"]);
     assert_line(&shown(&screen), &["connections", "2 ready"]);
+    assert_line(&shown(&screen), &["hit ratio", "90.0 %"]);
+    assert_line(&shown(&screen), &["from the ring", "50.0 %"]);
+    assert_line(&shown(&screen), &["members", "2, no link to 1"]);
+    assert_line(&shown(&screen), &["shards", "3000 of 4096 here, 96 nobody's"]);
+    assert_line(&shown(&screen), &["may serve for", "4.2 s"]);
 }
 
 #[test]
@@ -153,4 +174,46 @@ fn each_view_shows_its_part() {
     assert_line(&shown(&screen), &["--show-keys"]);
     assert_eq!(screen.view.next(), View::Overview);
     assert_eq!((View::at('0'), View::at('6'), View::at('x')), (None, None, None));
+}
+
+#[test]
+fn a_long_view_is_scrolled_to_its_end_and_no_further() {
+    let mut screen = Screen::new("x:1", View::HotKeys);
+    let mut seen = look(1.0, 1);
+    let entries = |what| {
+        let entry = |n| HotEntry { name: Some(format!("{what}-{n}")), ..HotEntry::default() };
+        (0..10).map(entry).collect::<Vec<_>>()
+    };
+    let front_end = |name: &str| HotFrontEnd {
+        name: name.into(),
+        keys: entries(format!("{name}-key")),
+        prefixes: entries(format!("{name}-prefix")),
+        ..HotFrontEnd::default()
+    };
+    let front_ends = vec![front_end("memcache"), front_end("cql")];
+    seen.hot_keys = Some(HotKeys { keys_shown: true, front_ends, ..HotKeys::default() });
+    screen.take(seen);
+    assert_line(&shown(&screen), &["memcache-prefix-0"]);
+    assert_line(&shown(&screen), &["Up, Down scroll"]);
+    assert!(!shown(&screen).contains("cql-key-9"), "it is below the edge");
+    press(KeyCode::Down, &mut screen);
+    assert!(!shown(&screen).contains("memcache: about"), "the first line has gone");
+    press(KeyCode::End, &mut screen);
+    assert_line(&shown(&screen), &["cql-key-9"]);
+    assert_line(&shown(&screen), &["memcache-key-0"]);
+    press(KeyCode::Char('1'), &mut screen);
+    press(KeyCode::Char('5'), &mut screen);
+    assert_line(&shown(&screen), &["memcache: about"]);
+}
+
+#[test]
+fn a_long_name_is_shown_whole_however_wide_its_characters() {
+    let mut screen = Screen::new("x:1", View::HotKeys);
+    let mut seen = look(1.0, 1);
+    let name = "\u{8336}".repeat(120);
+    let keys = vec![HotEntry { name: Some(name), ..HotEntry::default() }];
+    let front_ends = vec![HotFrontEnd { name: "cql".into(), keys, ..HotFrontEnd::default() }];
+    seen.hot_keys = Some(HotKeys { keys_shown: true, front_ends, ..HotKeys::default() });
+    screen.take(seen);
+    assert_eq!(shown(&screen).matches('\u{8336}').count(), 120);
 }

@@ -67,6 +67,8 @@ pub(super) struct Screen {
     pub(super) address: String,
     pub(super) view: View,
     pub(super) paused: bool,
+    /// Lines of a long view above the first that is drawn. [`super::draw`] says the most.
+    pub(super) scroll: u16,
     before: Option<Overview>,
     pub(super) now: Look,
     /// Requests a second of the last intervals, the newest last.
@@ -81,10 +83,18 @@ impl Screen {
             address: address.to_owned(),
             view,
             paused: false,
+            scroll: 0,
             before: None,
             now: Look::default(),
             rates: VecDeque::new(),
             away: None,
+        }
+    }
+
+    /// Shows that view, from its top if it is another.
+    pub(super) fn choose(&mut self, view: View) {
+        if self.view != view {
+            (self.view, self.scroll) = (view, 0);
         }
     }
 

@@ -17,6 +17,7 @@ use crate::frontend::cql::cluster::login::Users;
 use crate::frontend::cql::cluster::nodes::{Addresses, TopologyStore};
 use crate::frontend::cql::cluster::schema::SchemaStore;
 use crate::frontend::cql::reactor_state::CqlReactorState;
+use crate::frontend::cql::ring_view::shown::{RingSettings, ShownRing};
 use crate::frontend::cql::router::Router;
 use crate::frontend::cql::shared::{CqlSettings, CqlShared};
 use crate::frontend::cql::statements::prepared::PreparedStore;
@@ -37,6 +38,8 @@ pub struct CqlFrontEndConfig {
     pub advertise: Option<Advertise>,
     /// The host id to give drivers, the same after every restart; `None`: the database node's own.
     pub host_id: Option<Uuid>,
+    /// How drivers are told of the ring.
+    pub ring: RingSettings,
     /// Where prepared statements are kept across restarts; `None`: they are not.
     pub plans: Option<PathBuf>,
     /// Where to count.
@@ -98,6 +101,7 @@ impl CqlFrontEnd {
             cluster: RwLock::new(Cluster::Unknown),
             bound: RwLock::new(config.listen),
             system: RwLock::default(),
+            ring: ShownRing::default(),
             refresh: Mutex::default(),
             untold: Mutex::default(),
             sessions: Arc::default(),
@@ -107,6 +111,7 @@ impl CqlFrontEnd {
                 credentials: config.credentials,
                 advertise: config.advertise,
                 host_id: config.host_id,
+                ring: config.ring,
                 metrics: config.metrics,
             },
         });

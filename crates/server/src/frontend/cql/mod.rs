@@ -6,7 +6,8 @@
 //!    [pool](cluster::pool) of connections that all clients of a reactor share.
 //! 4. The database's answer goes back unchanged, except for the stream number.
 //!
-//! The [control](cluster::control) connection keeps the schema up to date.
+//! The [control](cluster::control) connection keeps the schema up to date. With a ring of several
+//! instances drivers see [each as a node](ring_view).
 
 pub mod cached;
 mod client;
@@ -14,6 +15,7 @@ mod cluster;
 mod front_end;
 mod hex;
 mod reactor_state;
+mod ring_view;
 mod router;
 mod shared;
 mod statements;
@@ -26,6 +28,7 @@ pub use self::cluster::backend::{Backend, KeptBackend};
 pub use self::cluster::control::read_schema_of;
 pub use self::cluster::error::{CallError, ConnectError};
 pub use self::cluster::events::{Cluster, ControlState};
+pub use self::cluster::first::LeftNodes;
 pub use self::cluster::login::{Login, User};
 pub use self::cluster::nodes::NodeId;
 pub use self::cluster::permissions::{May, PermissionCache};
@@ -33,6 +36,8 @@ pub use self::cluster::rows::{Fetched, FetchedRow};
 pub use self::cluster::schema::SchemaStore;
 pub use self::front_end::{CqlFrontEnd, CqlFrontEndConfig};
 pub use self::reactor_state::CqlReactorState;
+pub use self::ring_view::shown::RingSettings;
+pub use self::ring_view::view::{RingNode, RingView};
 pub use self::router::{Later, PassThrough, Router, pass_path};
 pub use self::shared::{CqlSettings, CqlShared, EventSink};
 pub use self::statements::prepared::{PrepareResult, Prepared, PreparedStore};

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use afterglow_cql::frame::{Header, Opcode, Version};
 use afterglow_cql::plan::{self, Plan};
@@ -32,14 +32,21 @@ type Turn = futures_util::lock::Mutex<()>;
 
 /// A client, as its reactor sees it.
 pub trait ConnectedClient {
-    /// The version that it speaks, if it wants to hear of schema changes.
-    fn hears_schema_in(&self) -> Option<Version>;
+    /// The version that it speaks, if it wants to hear of events of that kind.
+    fn hears_in(&self, kind: &str) -> Option<Version>;
 
     /// Sends it what it has not asked for.
     fn tell(&self, header: &Header, body: &[u8]);
 
+    /// How old its connection is, if the driver behind it has to make a new one to learn the
+    /// tokens of the ring. Said once.
+    fn knows_other_ring(&self) -> Option<Duration>;
+
     /// Takes no more requests from it.
     fn stop_reading(&self);
+
+    /// Has the driver behind it make a new connection: ends this one when it has its answers.
+    fn connect_anew(&self);
 
     /// Ends its connection.
     fn abort(&self);
@@ -215,14 +222,14 @@ impl CqlReactorState {
         self.clients.borrow().values().cloned().collect()
     }
 
-    /// Sends an event to every client that wants to hear of schema changes.
+    /// Sends an event to every client that wants to hear of its kind.
     pub fn announce(&self, event: &[u8]) {
+        let Ok(parsed) = Event::parse(event) else { return };
+        let kind = parsed.kind();
         let mut old = Vec::new();
-        if let Ok(event) = Event::parse(event) {
-            event.for_version(Version::V3).encode(&mut old);
-        }
+        parsed.for_version(Version::V3).encode(&mut old);
         for client in self.clients.borrow().values() {
-            if let Some(version) = client.hears_schema_in() {
+            if let Some(version) = client.hears_in(kind) {
                 let event = if version == Version::V3 { &old[..] } else { event };
                 client.tell(&Header::new(version, -1, Opcode::Event), event);
             }
@@ -237,8 +244,8 @@ impl CqlShared {
         untold.iter().for_each(|event| self.announce(event));
     }
 
-    /// Sends an event to the clients on all reactors that want to hear of schema changes.
-    fn announce(self: &Arc<Self>, event: &[u8]) {
+    /// Sends an event to the clients on all reactors that want to hear of its kind.
+    pub(super) fn announce(self: &Arc<Self>, event: &[u8]) {
         let event: Arc<[u8]> = event.into();
         for reactor in 0..self.reactors.count() {
             let (front_end, event) = (self.clone(), event.clone());

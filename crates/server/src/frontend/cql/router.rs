@@ -26,6 +26,12 @@ pub trait Router: Send + Sync + 'static {
     /// Runs on the reactor of the client; must not block.
     fn route(&self, request: Request) -> Option<Later>;
 
+    /// Whether requests may go past this while the database requires a login that Afterglow itself
+    /// does not have. Otherwise they are refused: other instances would not hear of writes.
+    fn may_be_bypassed(&self) -> bool {
+        true
+    }
+
     /// Whether the cache is what it is going to be. Clients that connect at the start of the
     /// process wait for this, a moment at most.
     fn is_ready(&self) -> bool {

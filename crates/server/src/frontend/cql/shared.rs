@@ -18,10 +18,12 @@ use crate::frontend::cql::client::budget::Budget;
 use crate::frontend::cql::cluster::backend::{Backend, Dial};
 use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::cluster::events::{Cluster, ClusterListener};
+use crate::frontend::cql::cluster::first::{LeftNodes, first};
 use crate::frontend::cql::cluster::login::{Login, Users};
 use crate::frontend::cql::cluster::nodes::{Addresses, NodeId, TopologyStore};
 use crate::frontend::cql::cluster::schema::SchemaStore;
 use crate::frontend::cql::cluster::system_tables::DatabaseTables;
+use crate::frontend::cql::ring_view::shown::{RingSettings, ShownRing};
 use crate::frontend::cql::statements::prepared::PreparedStore;
 use crate::frontend::sessions::Sessions;
 use crate::metrics::{BackendMetrics, Metrics};
@@ -46,6 +48,8 @@ pub struct CqlSettings {
     pub advertise: Option<Advertise>,
     /// The host id to give drivers, the same after every restart; `None`: the database node's own.
     pub host_id: Option<Uuid>,
+    /// How drivers are told of the ring.
+    pub ring: RingSettings,
     /// Where to count.
     pub metrics: Arc<Metrics>,
 }
@@ -77,6 +81,8 @@ pub struct CqlShared {
     pub(super) cluster: RwLock<Cluster>,
     pub(super) bound: RwLock<SocketAddr>,
     pub(super) system: RwLock<Option<DatabaseTables>>,
+    /// The ring that drivers see.
+    pub(super) ring: ShownRing,
     pub(super) refresh: Mutex<Option<mpsc::UnboundedSender<RefreshRequest>>>,
     /// Schema changes that clients have not been told of yet: they are when the schema has been
     /// read, be it by the next control connection.
@@ -99,38 +105,62 @@ impl CqlShared {
         self.authenticator.read().clone()
     }
 
-    /// A connection with our own credentials, to the first node that can be reached; with the node.
+    /// A connection with our own credentials to a node that lets us in; with the node. `left` are
+    /// tried last; with a data centre no node of another is tried.
     ///
     /// # Errors
     /// What the database said about it, else what happened last.
     pub async fn connect_own(
         &self,
         version: Version,
-        events: Option<EventSink>,
+        left: &LeftNodes,
+        data_center: Option<&str>,
         metrics: &Arc<BackendMetrics>,
     ) -> Result<(Rc<Backend>, NodeId), ConnectError> {
-        let login = self.own_login()?;
-        let nowhere = ConnectError::Unreachable {
-            address: "-".into(),
-            reason: "no backend is configured".into(),
+        let topology = self.topology.current();
+        let targets = match data_center {
+            Some(name) => topology.targets_in(name),
+            None => topology.targets(),
         };
-        let mut last = nowhere;
-        for node in self.topology.current().targets() {
-            let (login, events, metrics) = (login.clone(), events.clone(), metrics.clone());
+        self.connect_first(version, left.order(targets), None, metrics, |_| false).await
+    }
+
+    /// As [`CqlShared::connect_own`], for the control connection. The version that a node does not
+    /// speak, and that one wants to know who we are, are told at once.
+    pub(super) async fn connect_control(
+        &self,
+        version: Version,
+        left: &LeftNodes,
+        events: &EventSink,
+        metrics: &Arc<BackendMetrics>,
+    ) -> Result<(Rc<Backend>, NodeId), ConnectError> {
+        let targets = left.order(self.topology.current().targets());
+        let ends = |error: &ConnectError| {
+            matches!(error, ConnectError::Version(_) | ConnectError::Authentication(_))
+        };
+        self.connect_first(version, targets, Some(events), metrics, ends).await
+    }
+
+    async fn connect_first(
+        &self,
+        version: Version,
+        targets: Vec<NodeId>,
+        events: Option<&EventSink>,
+        metrics: &Arc<BackendMetrics>,
+        ends: impl Fn(&ConnectError) -> bool,
+    ) -> Result<(Rc<Backend>, NodeId), ConnectError> {
+        let login = self.own_login()?;
+        let connect = |node| {
+            let (login, events, metrics) = (login.clone(), events.cloned(), metrics.clone());
             let dial = Dial { version, keyspace: None, login, events, metrics };
-            match Backend::connect(&self.addresses.get(node), dial).await {
-                Ok(backend) => return Ok((backend, node)),
-                Err(error @ (ConnectError::Unreachable { .. } | ConnectError::Timeout(_))) => {
-                    last = error
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Err(last)
+            let address = self.addresses.get(node);
+            async move { Backend::connect(&address, dial).await }
+        };
+        first(targets, connect, ends).await
     }
 
     /// Read anew each time, so that a password can be changed without a restart.
-    fn own_login(&self) -> Result<Option<Login>, ConnectError> {
+    pub(super) fn own_login(&self) -> Result<Option<Login>, ConnectError> {
         let Some(file) = &self.config.credentials else { return Ok(None) };
         let read = credentials::read(file)
             .map_err(|error| ConnectError::Credentials(error.to_string().into()))?;
@@ -139,7 +169,7 @@ impl CqlShared {
     }
 
     /// The address that drivers are told.
-    pub(super) fn advertised(&self) -> SocketAddr {
+    pub fn advertised(&self) -> SocketAddr {
         let bound = *self.bound.read();
         match self.config.advertise {
             Some(Advertise { ip, port }) => SocketAddr::new(ip, port.unwrap_or(bound.port())),

@@ -22,7 +22,7 @@ use super::options::REQUESTS_PER_EVENT;
 use super::reactor_state::{Info, MemcacheReactorState};
 use super::session::{MemcacheSession, Performed};
 use super::shared::MemcacheShared;
-use super::tls::Transport;
+use super::tls::TlsOrPlain;
 use super::watchers::Watching;
 
 /// Read buffer of a connection: small, because there may be many; doubles when filled by one read,
@@ -83,7 +83,7 @@ pub async fn serve<S: Stream>(
     let _guard = guard;
     let _counted = front_end.sessions.enter();
     let tls = front_end.config.tls.as_ref().filter(|_| ends.tls);
-    let transport = match Transport::new(tls) {
+    let transport = match TlsOrPlain::new(tls) {
         Ok(transport) => transport,
         Err(error) => return tracing::warn!(%error, "a TLS handshake failed"),
     };
@@ -130,7 +130,7 @@ pub async fn serve<S: Stream>(
 
 struct MemcacheConnection<S> {
     stream: S,
-    transport: Transport,
+    transport: TlsOrPlain,
     info: Rc<Info>,
     decoder: Decoder,
     session: MemcacheSession,

@@ -174,9 +174,12 @@ impl MemcacheFrontEnd {
 
     fn listen(&mut self, sockets: Sockets) {
         let reactors = &self.front_end.reactors;
-        if let (Some(bound), Some(address)) = (sockets.tcp, self.front_end.config.listen) {
+        // Named before anybody is let in, so that the first client is told of it.
+        if let Some(bound) = sockets.tcp {
             let (front_end, tls) = (self.front_end.clone(), self.front_end.config.tls.is_some());
-            let shown: Arc<str> = FrontEndAddress::Tcp(address).to_string().into();
+            let address = FrontEndAddress::Tcp(bound.address());
+            let shown: Arc<str> = address.to_string().into();
+            self.front_end.addresses.write().push(address);
             let listener = Listener::start_on(reactors, bound, move |stream, from, guard| {
                 let peer = FrontEndAddress::Tcp(from).to_string();
                 connection::serve(
@@ -187,18 +190,18 @@ impl MemcacheFrontEnd {
                 )
             });
             self.address = Some(listener.address());
-            self.front_end.addresses.write().push(FrontEndAddress::Tcp(listener.address()));
             self.listeners.push(listener);
         }
         if let (Some(bound), Some(path)) = (sockets.unix, &self.front_end.config.unix) {
             let front_end = self.front_end.clone();
-            let shown: Arc<str> = FrontEndAddress::Unix(path.clone()).to_string().into();
+            let address = FrontEndAddress::Unix(path.clone());
+            let shown: Arc<str> = address.to_string().into();
+            self.front_end.addresses.write().push(address);
             let listener = Listener::start_unix(reactors, bound, move |stream, guard| {
                 let (peer, listener) = (shown.to_string(), shown.clone());
                 let ends = Ends { peer, from: None, listener, tls: false };
                 connection::serve(front_end.clone(), stream, ends, guard)
             });
-            self.front_end.addresses.write().push(FrontEndAddress::Unix(path.clone()));
             self.listeners.push(listener);
         }
     }
@@ -295,11 +298,11 @@ fn rejoin(
             Span::new(time)
         ),
         Downtime::For(time) => tracing::warn!(
-            "the memcached front end starts empty: the server was down for {}, longer than --memcache-rejoin-grace {shown}, and clients may have changed its keys elsewhere meanwhile",
+            "the memcached front end starts empty: the server was down for {}, longer than --memcache-rejoin-grace {shown}; clients may have changed its keys elsewhere",
             Span::new(time)
         ),
         Downtime::Unknown => tracing::warn!(
-            "the memcached front end starts empty: nobody can say for how long the server was down, and clients may have changed its keys elsewhere for longer than --memcache-rejoin-grace {shown}"
+            "the memcached front end starts empty: nobody can say for how long the server was down, and it may have been longer than --memcache-rejoin-grace {shown}"
         ),
     }
     if !is_new && !down.is_within(grace) {

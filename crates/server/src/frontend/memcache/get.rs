@@ -1,5 +1,5 @@
-//! Reads that change nothing. A hit in memory is answered at once; a read of flash runs in a task
-//! of its own.
+//! Gets that change nothing. A hit in memory is answered at once; a read of flash runs in a task of
+//! its own. [`perform`](super::perform) calls them, [`answers`](super::answers) takes the answer.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -194,7 +194,7 @@ impl ReadTask {
             let operation =
                 Operation { key: key.into_vec().into(), action: Action::Get(get), reply };
             let operation = Rc::new(operation);
-            let modify = begin(&reactor_state, &operation);
+            let modify = begin(&reactor_state, &operation, |_| true);
             // Rare and large, so it is boxed: the future of every read stays small and cheap to
             // allocate.
             return Box::pin(change(reactor_state, operation, modify, slot, received)).await;

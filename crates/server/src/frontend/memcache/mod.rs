@@ -5,11 +5,19 @@
 //! 3. A request that needs flash waits in a task of its own. No other connection waits for it, and
 //!    no other key of the same one.
 //! 4. [Answers](answers) leave in the order of the requests, as many as are known in one write.
+//!
+//! A get begins in [`connection`], passes [`perform`], [`get`](mod@get) and the engine's
+//! `Namespace::get`, and ends in [`answers`], which [`connection`] sends.
+//!
+//! It may not touch the CQL front end, the CQL protocol, or what keeps rows fresh:
+//! `tools/check_crates.py` refuses such an import. Segments, index and journal are private to the
+//! engine.
 
 mod answers;
 mod budget;
 mod connection;
 mod counted;
+mod delete;
 mod dump;
 mod dump_turn;
 mod flush;
@@ -24,6 +32,7 @@ mod options;
 mod perform;
 mod reactor_state;
 mod recency;
+mod room;
 mod session;
 mod set;
 mod shared;

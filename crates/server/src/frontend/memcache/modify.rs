@@ -1,12 +1,14 @@
-//! Read-modify-writes: every command that reads an object before it changes it.
+//! Read-modify-writes: commands that read an object before they change it. These are `add`,
+//! `replace`, `append`, `prepend`, `cas`, `incr`, `decr`, `touch`, `gat`, and most deletes.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use afterglow_engine::{Ack, Change, Hit, MissReason, Modified, Modify, Tier};
-use afterglow_memcache::{Action, Delete, Fetched, LogEntry, Operation, Outcome, Reply};
+use afterglow_engine::{Change, Hit, MissReason, Modified, Modify, Tier};
+use afterglow_memcache::{Action, Operation, Outcome};
 
 use super::answers::Slot;
+use super::delete::{is_blind_delete, remove_unseen};
 use super::metering;
 use super::reactor_state::MemcacheReactorState;
 use super::session::{MemcacheSession, Performed};
@@ -22,15 +24,21 @@ pub(super) const LOADING_TRIES: u32 = 2500;
 impl MemcacheSession {
     /// A read-modify-write.
     pub(super) fn modify(&mut self, operation: Operation<'_>) -> Performed {
-        if self.answers.conflicts(&operation.key, true) {
+        // A line may name many keys: there must be room for the answer to each.
+        if self.answers.conflicts(&operation.key, true) || !self.answers.has_room(0) {
             return Performed::Blocked;
         }
         if let Some(backpressure) = self.store().objects.put_backpressure() {
             return Performed::Full(backpressure);
         }
-        let shared = Rc::new(operation.into_owned());
-        let modify = begin(&self.reactor_state, &shared);
+        let (shared, room) = (Rc::new(operation.into_owned()), self.room.clone());
+        let (modify, granted) = self
+            .room
+            .while_asked(|| begin(&self.reactor_state, &shared, move |len| room.grants(len)));
         if let Modify::Done(Ok(modified)) = &modify {
+            if modified.returned.lacked_room() {
+                return Performed::Blocked;
+            }
             let reactor_state = &self.reactor_state;
             let mut path = Path::Write;
             let cfd = self.answers.cfd();
@@ -38,29 +46,22 @@ impl MemcacheSession {
             self.at_once.add(path);
             return Performed::Done;
         }
-        if is_blind(&shared) && !matches!(modify, Modify::Later(_)) {
-            // An index hit counts as found: another key with the same tag is rare.
-            let outcome = match modify {
-                Modify::Flash(read) => {
-                    read.take_back();
-                    Outcome::Deleted
-                }
-                Modify::Done(_) | Modify::Later(_) => Outcome::Missing,
-            };
-            self.reactor_state.counts.count(&shared.action, &outcome);
-            let fetched = match outcome {
-                Outcome::Deleted => Fetched::Found(0),
-                _ => Fetched::Missing,
-            };
-            let (key, cfd) = (&*shared.key, self.answers.cfd());
-            let watchers = &self.reactor_state.front_end.watchers;
-            watchers.log(&LogEntry::Fetch { key, fetched, cfd });
-            self.remove(&shared.key, |_| {});
-            return Performed::Done;
+        if is_blind_delete(&shared) && !matches!(modify, Modify::Later(_)) {
+            return self.delete_blindly(&shared, modify);
         }
-        let expected = match &modify {
-            Modify::Flash(read) => read.len() as usize,
-            Modify::Done(_) | Modify::Later(_) => 0,
+        // Until it is answered it holds what it stores.
+        let stores = match &shared.action {
+            Action::Store(store) => store.value.len(),
+            Action::Get(_) | Action::Delete(_) | Action::Arithmetic(_) => 0,
+        };
+        let expected = match modify {
+            Modify::Flash(read) if !self.answers.has_room(read.len() as usize + stores) => {
+                // It is looked up again when there is room.
+                read.take_back();
+                return Performed::Blocked;
+            }
+            Modify::Flash(ref read) => read.len() as usize + stores,
+            Modify::Done(_) | Modify::Later(_) => granted + stores,
         };
         let slot = self.answers.reserve(&shared.key, true, expected);
         let (reactor_state, received) = (self.reactor_state.clone(), self.received);
@@ -69,18 +70,25 @@ impl MemcacheSession {
     }
 }
 
-/// Begins a read-modify-write.
-pub(super) fn begin(
+/// Begins a read-modify-write. `grants` says whether there is room for a value to be answered with;
+/// nothing is changed where there is none.
+pub(super) fn begin<G: Fn(usize) -> bool>(
     reactor_state: &Rc<MemcacheReactorState>,
     operation: &Rc<Operation<'static>>,
-) -> Modify<impl FnOnce(Option<&Hit>) -> (Change, FoundBefore) + use<>, FoundBefore> {
+    grants: G,
+) -> Modify<impl FnOnce(Option<&Hit>) -> (Change, FoundBefore) + use<G>, FoundBefore> {
     #[cfg(test)]
     if reactor_state.front_end.says_loading() {
         return Modify::Done(Err(MissReason::Loading));
     }
     let (front_end, shared) = (reactor_state.front_end.clone(), operation.clone());
-    let change =
-        move |found: Option<&Hit>| front_end.store.change(&shared.key, &shared.action, found);
+    let change = move |found: Option<&Hit>| {
+        let answered = found.filter(|_| matches!(shared.action, Action::Get(_)));
+        match answered.is_none_or(|hit| grants(hit.value.len())) {
+            true => front_end.store.change(&shared.key, &shared.action, found),
+            false => (Change::Keep, FoundBefore::without_room()),
+        }
+    };
     reactor_state.front_end.store.objects.modify(&operation.key, change)
 }
 
@@ -100,7 +108,7 @@ pub(super) async fn change<F>(
             break;
         }
         compio::time::sleep(reactor_state.front_end.loading_pause).await;
-        outcome = drive(&reactor_state, begin(&reactor_state, &operation)).await;
+        outcome = drive(&reactor_state, begin(&reactor_state, &operation, |_| true)).await;
     }
     if outcome.is_err() && !matches!(operation.action, Action::Get(_)) {
         // A client that asked for a change does not expect the old value. It is removed, as for any
@@ -111,7 +119,7 @@ pub(super) async fn change<F>(
     slot.answer(|out| match outcome {
         Ok(modified) => path = finish(&reactor_state, &operation, &modified, cfd, out),
         Err(reason) => {
-            tracing::debug!(?reason, "an object could not be looked at to be changed");
+            tracing::debug!(?reason, "an object could not be read to be changed");
             let failed = match operation.action {
                 // A read misses, as for any object that cannot be read. There is nothing to remove.
                 Action::Get(_) => {
@@ -131,25 +139,6 @@ pub(super) async fn change<F>(
     reactor_state.metrics.took(path, received.elapsed(), || {
         metering::slow(metering::name(&operation.action), &operation.key)
     });
-}
-
-/// Removes an object that could not be read, and waits until the removal is as durable as the
-/// namespace asks for.
-async fn remove_unseen(reactor_state: &MemcacheReactorState, key: &[u8]) {
-    let store = &reactor_state.front_end.store;
-    while let Some(backpressure) = store.objects.backpressure() {
-        backpressure.await;
-    }
-    if let Ack::Later(pending) = store.remove(key) {
-        pending.await;
-    }
-}
-
-/// Whether it removes the object whatever it is, and does not answer with its value.
-fn is_blind(operation: &Operation<'_>) -> bool {
-    let plain = |delete: &Delete| delete.cas.is_none() && !delete.mark_stale && !delete.value_only;
-    matches!(operation.reply, Reply::Text { quiet: true })
-        && matches!(&operation.action, Action::Delete(delete) if plain(delete))
 }
 
 async fn drive<F>(

@@ -31,7 +31,7 @@ pub struct MemcacheFrontEndConfig {
     pub limits: MemcacheLimits,
     /// Bytes that an object may count: key, value and [`afterglow_memcache::ITEM_OVERHEAD`].
     pub max_item: usize,
-    /// Bytes that requests and answers on their way may take, beside 64 KiB a connection.
+    /// Bytes that requests and answers in flight may take, beside 64 KiB a connection.
     pub buffers: usize,
     /// Whether clients may drop everything at once.
     pub flush_enabled: bool,

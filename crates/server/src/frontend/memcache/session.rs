@@ -9,6 +9,7 @@ use super::answers::Answers;
 use super::dump::Running;
 use super::metering::AtOnce;
 use super::reactor_state::MemcacheReactorState;
+use super::room::Room;
 use super::store::Store;
 use super::watchers::Watching;
 
@@ -33,6 +34,8 @@ pub enum Performed {
 pub struct MemcacheSession {
     pub reactor_state: Rc<MemcacheReactorState>,
     pub answers: Rc<Answers>,
+    /// Their room.
+    pub(super) room: Rc<Room>,
     /// Keys of a retrieval that are done with already.
     pub(super) resume: usize,
     /// A dump under way.
@@ -48,6 +51,7 @@ impl MemcacheSession {
     pub fn new(reactor_state: Rc<MemcacheReactorState>, answers: Rc<Answers>) -> Self {
         MemcacheSession {
             reactor_state,
+            room: Room::new(answers.clone()),
             answers,
             resume: 0,
             dump: None,

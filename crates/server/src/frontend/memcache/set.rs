@@ -1,4 +1,4 @@
-//! Stores and removals that do not read the older object.
+//! Stores that do not read the older object.
 
 use afterglow_engine::{Ack, PutOutcome};
 use afterglow_memcache::{
@@ -46,7 +46,8 @@ impl MemcacheSession {
                 self.at_once.add(Path::Write);
             }
             Ack::Later(pending) => {
-                let slot = self.answers.reserve(&operation.key, true, 0);
+                // Until it is answered its value is held.
+                let slot = self.answers.reserve(&operation.key, true, size);
                 let (reactor_state, operation) =
                     (self.reactor_state.clone(), operation.clone().into_owned());
                 let received = self.received;
@@ -90,33 +91,6 @@ impl MemcacheSession {
             }
         }
         Performed::Done
-    }
-
-    /// Removes an object without reading it. The answer is sent once the removal is as durable as
-    /// the namespace asks for.
-    pub(super) fn remove(&mut self, key: &[u8], answer: impl FnOnce(&mut Vec<u8>) + 'static) {
-        match self.store().remove(key) {
-            Ack::Done(_) => {
-                self.answers.push(answer);
-                self.at_once.add(Path::Write);
-            }
-            Ack::Later(pending) => {
-                let slot = self.answers.reserve(key, true, 0);
-                let (reactor_state, received) = (self.reactor_state.clone(), self.received);
-                let named: Box<[u8]> = match reactor_state.metrics.slow.names_keys() {
-                    true => key.into(),
-                    false => Box::default(),
-                };
-                compio::runtime::spawn(async move {
-                    pending.await;
-                    slot.answer(answer);
-                    reactor_state
-                        .metrics
-                        .took(Path::Write, received.elapsed(), || slow("delete", &named));
-                })
-                .detach();
-            }
-        }
     }
 }
 

@@ -498,7 +498,7 @@ fn connections(session: &MemcacheSession, reply: &Reply<'_>) -> Performed {
         for reactor in 0..reactor_state.front_end.reactors.count() {
             let front_end = reactor_state.front_end.clone();
             let there = reactor_state.front_end.reactors.run_on(reactor, move || async move {
-                described(&MemcacheReactorState::of(&front_end), reactor)
+                described(&MemcacheReactorState::of(&front_end))
             });
             lines.extend(there.await.unwrap_or_default());
         }
@@ -520,11 +520,12 @@ fn listeners(reactor_state: &Rc<MemcacheReactorState>) -> Lines {
     addresses.iter().enumerate().flat_map(one).collect()
 }
 
-fn described(reactor_state: &MemcacheReactorState, reactor: usize) -> Lines {
+fn described(reactor_state: &MemcacheReactorState) -> Lines {
     let now = reactor_state.front_end.store.now();
     let one = |info: Rc<Info>| {
-        // Listeners are numbered below 10; reactors tell their connections apart by a million.
-        let number = 10 + reactor as u64 * 1_000_000 + info.id;
+        // The number by which those who watch know it. Listeners are numbered from 0: there are at
+        // most two, and no socket has 0 or 1.
+        let number = info.answers.cfd();
         let state = match (info.writing_since.get(), info.answers.is_complete()) {
             _ if info.watching.get() => "conn_watch",
             (Some(_), _) => "conn_mwrite",

@@ -36,9 +36,21 @@ pub struct Store {
 pub struct FoundBefore {
     found: Option<Hit>,
     now: u64,
+    /// There was no room for the answer, so that nothing was done.
+    lacked_room: bool,
 }
 
 impl FoundBefore {
+    /// Of what was not done, because there is no room for the answer.
+    pub fn without_room() -> Self {
+        FoundBefore { found: None, now: 0, lacked_room: true }
+    }
+
+    /// Whether it was not done, because there is no room for the answer.
+    pub fn lacked_room(&self) -> bool {
+        self.lacked_room
+    }
+
     /// What was found.
     pub fn hit(&self) -> Option<&Hit> {
         self.found.as_ref()
@@ -235,7 +247,7 @@ impl Store {
                 Change::Put { value: Bytes::from(value), options }
             }
         };
-        (change, FoundBefore { found: found.cloned(), now })
+        (change, FoundBefore { found: found.cloned(), now, lacked_room: false })
     }
 
     /// Answers a read-modify-write whose change is made. `count` is given the kind of the outcome.
@@ -248,7 +260,7 @@ impl Store {
         count: impl FnOnce(&Outcome<'_>),
         out: &mut Vec<u8>,
     ) {
-        let FoundBefore { found, now } = &modified.returned;
+        let FoundBefore { found, now, .. } = &modified.returned;
         let item = found.as_ref().and_then(|hit| self.item(key, hit, *now));
         // The same object gives the same decision. Deciding again is cheaper than carrying the
         // decision out of the lock.

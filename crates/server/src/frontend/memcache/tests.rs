@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use afterglow_engine::device::{AlignedBuf, DeviceConfig, DeviceId, DeviceInfo, DeviceSet};
 use afterglow_engine::{Cache, Config, Durability};
-use afterglow_memcache::{Reply, Request};
+use afterglow_memcache::{Decoded, Decoder, Reply, Request};
 use compio::BufResult;
 use compio::buf::{IoBuf, IoBufMut};
 use compio::io::{AsyncRead, AsyncWrite};

@@ -110,38 +110,38 @@ pub fn refresh(tls: Option<&Tls>) -> String {
 }
 
 /// What is between a connection's bytes and its socket.
-pub enum Transport {
+pub enum TlsOrPlain {
     /// Nothing.
     Plain,
     /// TLS.
     Tls(Box<ServerConnection>),
 }
 
-impl Transport {
+impl TlsOrPlain {
     /// For a new connection.
     ///
     /// # Errors
     /// What rustls said.
     pub fn new(tls: Option<&Tls>) -> io::Result<Self> {
         match tls {
-            None => Ok(Transport::Plain),
+            None => Ok(TlsOrPlain::Plain),
             Some(tls) => {
                 let connection = ServerConnection::new(tls.config()).map_err(io::Error::other)?;
-                Ok(Transport::Tls(Box::new(connection)))
+                Ok(TlsOrPlain::Tls(Box::new(connection)))
             }
         }
     }
 
     /// Whether what the socket gives is not yet what the client said.
     pub fn is_tls(&self) -> bool {
-        matches!(self, Transport::Tls(_))
+        matches!(self, TlsOrPlain::Tls(_))
     }
 
     /// Takes what the socket gave and appends what the client said. False when that was its last:
     /// it said so, or went on with what is no TLS. Nothing behind that counts, all before it does.
     /// There may be an alert to send.
     pub fn open(&mut self, raw: &[u8], input: &mut Vec<u8>) -> bool {
-        let Transport::Tls(connection) = self else {
+        let TlsOrPlain::Tls(connection) = self else {
             input.extend_from_slice(raw);
             return true;
         };
@@ -171,7 +171,7 @@ impl Transport {
     /// # Errors
     /// What rustls said.
     pub fn seal(&mut self, plain: &mut Vec<u8>) -> io::Result<()> {
-        let Transport::Tls(connection) = self else { return Ok(()) };
+        let TlsOrPlain::Tls(connection) = self else { return Ok(()) };
         let mut sealed = Vec::with_capacity(plain.len() + 64);
         let mut rest = &plain[..];
         loop {
@@ -190,12 +190,12 @@ impl Transport {
 
     /// Whether TLS has something to say of its own.
     pub fn wants_write(&self) -> bool {
-        matches!(self, Transport::Tls(connection) if connection.wants_write())
+        matches!(self, TlsOrPlain::Tls(connection) if connection.wants_write())
     }
 
     /// Says that nothing more will come.
     pub fn close(&mut self) {
-        if let Transport::Tls(connection) = self {
+        if let TlsOrPlain::Tls(connection) = self {
             connection.send_close_notify();
         }
     }

@@ -19,7 +19,7 @@ use futures_channel::oneshot;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::super::{Backend, Cluster, CqlShared, Fetched};
+use super::super::{Backend, Cluster, CqlShared, Fetched, LeftNodes, NodeId};
 use super::FillWaiter;
 use super::setting::setting_of;
 use super::state::CachedState;
@@ -41,7 +41,9 @@ pub(super) struct Keeper {
     shared: Arc<CachedState>,
     policies: Arc<LivePolicies>,
     claims: Claims<FillWaiter>,
-    connection: Option<Rc<Backend>>,
+    connection: Option<(Rc<Backend>, NodeId)>,
+    /// Nodes that have not answered.
+    left: LeftNodes,
     backend_metrics: Arc<BackendMetrics>,
     /// The keyspace and the table are there.
     prepared: bool,
@@ -58,7 +60,7 @@ pub(super) struct Keeper {
 enum Learned {
     Nothing,
     Refused,
-    Told,
+    Reported,
 }
 
 /// Asks the keeper to end; the answer comes when it has. True: give the lease back, nothing of ours
@@ -81,6 +83,7 @@ impl Keeper {
             policies,
             claims,
             connection: None,
+            left: LeftNodes::default(),
             prepared: false,
             paxos: Learned::Nothing,
             cluster_checked: false,
@@ -126,8 +129,9 @@ impl Keeper {
             let Some(backend) = self.connect().await else { return };
             let sent_at = self.now();
             let answer = self.ask(&backend, request).await.unwrap_or(Answer::Failed);
-            if answer == Answer::Failed {
-                self.connection = None;
+            match answer {
+                Answer::Failed => self.leave_node(),
+                _ => self.left.forget(),
             }
             let change = self.claims.answered(request, sent_at, answer);
             let settled = match change {
@@ -206,15 +210,16 @@ impl Keeper {
         let Cluster::Known { version, guarded: false, .. } = self.front_end.cluster() else {
             return None;
         };
-        if self.connection.as_ref().is_none_or(|backend| backend.is_closed()) {
+        if self.connection.as_ref().is_none_or(|(backend, _)| backend.is_closed()) {
             if self.now() < self.connect_at {
                 return None;
             }
             self.connect_at = self.now() + RECONNECT.as_millis() as Millis;
-            let made = self.front_end.connect_own(version, None, &self.backend_metrics).await;
-            self.connection = made.ok().map(|(backend, _)| backend);
+            let metrics = &self.backend_metrics;
+            self.connection =
+                self.front_end.connect_own(version, &self.left, None, metrics).await.ok();
         }
-        let backend = self.connection.clone()?;
+        let backend = self.connection.as_ref()?.0.clone();
         if let Some(data_center) = &*self.shared.data_center.read() {
             self.claims.set_data_center(data_center);
         }
@@ -223,13 +228,24 @@ impl Keeper {
             self.claims.set_cluster(&name);
             self.cluster_checked = true;
         }
-        if !self.prepared {
-            self.prepare(&backend).await?;
+        if !self.prepared && self.prepare(&backend).await.is_none() {
+            if backend.is_silent() {
+                self.leave_node();
+            }
+            return None;
         }
-        if self.paxos != Learned::Told {
+        if self.paxos != Learned::Reported {
             self.learn_of_paxos(&backend).await;
         }
         Some(backend)
+    }
+
+    /// The next connection is to another node, as long as one is there.
+    fn leave_node(&mut self) {
+        if let Some((backend, node)) = self.connection.take() {
+            self.left.leave(node);
+            backend.close();
+        }
     }
 
     /// Makes the lease's table where the schema does not have it.
@@ -259,7 +275,7 @@ impl Keeper {
             (setting("paxos_variant").await, setting("paxos_state_purging").await);
         if let (Some(variant), Some(purging)) = (variant, purging) {
             self.shared.paxos.set_settings(variant.as_deref(), purging.as_deref());
-            self.paxos = Learned::Told;
+            self.paxos = Learned::Reported;
         } else if self.paxos != Learned::Refused {
             tracing::warn!(
                 "system_views.settings cannot be read (grant SELECT on it): lightweight transactions of unknown outcome keep their partitions uncached until the replicas have forgotten them"
@@ -270,16 +286,16 @@ impl Keeper {
 
     async fn end(&mut self, release: bool) {
         let held = self.claims.end();
-        if let (true, Some(epoch), Some(backend)) = (release, held, self.connection.clone()) {
+        if let (true, Some(epoch), Some((backend, _))) = (release, held, &self.connection) {
             if self.shared.cache.is_settled() {
                 // If it fails, who comes next is the more careful.
-                let _ = execute_at(&backend, &settled_cql(epoch), Consistency::Quorum).await;
+                let _ = execute_at(backend, &settled_cql(epoch), Consistency::Quorum).await;
             }
             // If it fails the lease runs out by itself.
-            let _ = query(&backend, &release_cql(self.claims.config(), epoch), Consistency::Quorum)
+            let _ = query(backend, &release_cql(self.claims.config(), epoch), Consistency::Quorum)
                 .await;
         }
-        if let Some(backend) = self.connection.take() {
+        if let Some((backend, _)) = self.connection.take() {
             backend.close();
         }
     }
@@ -314,11 +330,15 @@ async fn settled_epoch(backend: &Backend) -> Option<i64> {
 }
 
 /// Rows, or nothing for whatever else happens.
-async fn query(backend: &Backend, text: &str, consistency: Consistency) -> Option<Fetched> {
+pub(super) async fn query(
+    backend: &Backend,
+    text: &str,
+    consistency: Consistency,
+) -> Option<Fetched> {
     Fetched::new(&call(backend, text, consistency).await?)
 }
 
-async fn execute(backend: &Backend, text: &str) -> Option<()> {
+pub(super) async fn execute(backend: &Backend, text: &str) -> Option<()> {
     execute_at(backend, text, Consistency::One).await
 }
 

@@ -3,7 +3,7 @@
 use afterglow_rowcache::gate::Bypass;
 use afterglow_rowcache::install::Installed;
 use afterglow_rowcache::serve::{NotCached, NotServed, Unfit};
-use afterglow_rowcache::write::InDoubt;
+use afterglow_rowcache::write_in_flight::InDoubt;
 
 use crate::metrics::{FillOutcome, MissReason, PassReason, QuarantineReason, Tier};
 
@@ -22,6 +22,8 @@ impl From<NotCached> for PassReason {
             NotCached::Suspended => PassReason::Suspended,
             NotCached::PolicyOff => PassReason::PolicyOff,
             NotCached::NoLease => PassReason::NoLease,
+            NotCached::NotOwner => PassReason::NotOwner,
+            NotCached::Disagreement => PassReason::RingSettings,
         }
     }
 }

@@ -4,9 +4,11 @@
 //! requests and to the database:
 //!
 //! - [`router`]: which way a request goes.
-//! - [`read`] and [`fill`]: a read of one row, and the read of the database that fills the cache.
+//! - [`read`], [`miss`] and [`fill`]: a read of one row, what it does where the cache has none, and
+//!   the read of the database that fills the cache.
 //! - [`write`](mod@write) and [`serial`]: a write, and the inquiry after a lightweight transaction.
 //! - [`keeper`]: the lease, on a connection of its own.
+//! - [`ring`]: several instances as one cache.
 //! - [`setup`]: start and stop.
 
 use futures_channel::oneshot;
@@ -16,10 +18,13 @@ mod bound;
 mod fill;
 mod keeper;
 mod labels;
+mod miss;
 mod names;
 mod newest;
+mod outcome;
 mod policies;
 mod read;
+mod ring;
 mod router;
 mod serial;
 mod setting;
@@ -27,8 +32,10 @@ mod setup;
 mod state;
 mod times;
 mod write;
+mod write_in_ring;
 
 pub use afterglow_rowcache::restart::{StartError as CachedError, look};
+pub use ring::{DifferenceStatus, MemberStatus, RingConfig, RingHandle, RingStatus};
 pub use router::CachedRouter;
 pub use setup::{Cached, CachedConfig, Keeping};
 pub use times::Times;
@@ -40,4 +47,4 @@ type FillWaiter = oneshot::Sender<FillResult>;
 /// The cache of rows, shared by all reactors.
 type RowCache = afterglow_rowcache::row_cache::RowCache<FillWaiter>;
 /// A write on its way.
-type WriteInFlight = afterglow_rowcache::write::WriteInFlight<FillWaiter>;
+type WriteInFlight = afterglow_rowcache::write_in_flight::WriteInFlight<FillWaiter>;

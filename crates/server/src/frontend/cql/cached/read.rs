@@ -1,8 +1,7 @@
 //! A read of one row: from DRAM in place, from flash on the reactor's ring, or from the database.
 
-use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
@@ -11,33 +10,19 @@ use afterglow_cql::plan::{Plan, ReadPlan, RowKey};
 use afterglow_cql::response::{MetadataFlags, Response, ResultBody, ResultKind, Rows};
 use afterglow_engine::{FlashRead, Hit, Lookup};
 use afterglow_rowcache::entry::Row;
-use afterglow_rowcache::gate::{Join, Ticket};
-use afterglow_rowcache::install::ReturnedFill;
-use afterglow_rowcache::row::Filled;
-use afterglow_rowcache::serve::{CachePermission, fits};
-use afterglow_rowcache::tables::FILL_AT;
+use afterglow_rowcache::serve::{CachePermission, NotCached, fits};
 use bytes::Bytes;
-use futures_channel::oneshot;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 
 use super::super::{
-    Client, KeptBackend, Later, May, Operation, Prepared, Request, error_code, parsed, result_kind,
+    Client, Later, May, Operation, Prepared, Request, error_code, parsed, result_kind,
 };
-use super::FillWaiter;
 use super::answer::{Metadata, answer};
 use super::bound::bound;
-use super::fill::{Ask, FillFailure};
 use super::names;
+use super::ring::RemoteRow;
 use super::state::CachedState;
 use crate::frontend::cql::client::dispatch;
-use crate::metrics::{FillOutcome, MissReason, PassReason, Path, Tier};
-use crate::reactor::read_flash;
-
-/// How often a fill checks whether the nodes that it asked are silent.
-const TIMEOUT: Duration = Duration::from_millis(500);
-/// Nodes that a fill asks at most.
-const MOST_ASKED: usize = 3;
+use crate::metrics::{MissReason, PassReason, Path, Tier};
 
 /// Takes a read whose plan is [`Plan::CachedRead`].
 pub(super) fn route(
@@ -70,23 +55,26 @@ pub(super) fn route(
     if request.metrics().slow.names_keys() {
         request.name_key(names::row(&read.table, &terms.key));
     }
+    let Some(cache_permission) = terms.cache_permission else {
+        return Some(Box::pin(Pending::new(shared, request, plan, terms).owned_elsewhere()));
+    };
     let looked_up = shared.cache.look_up(&terms.key);
     if !matches!(looked_up, Lookup::Miss(_)) && !may_answer(&request, read) {
         request.metrics().passes.inc(PassReason::Authentication);
         return Some(Box::pin(ask(request, plan)));
     }
     let found = match looked_up {
-        Lookup::Hit(hit) => LookupOutcome::of(shared, &hit, &terms, read),
+        Lookup::Hit(hit) => LookupOutcome::of(shared, &hit, cache_permission, read),
         Lookup::Miss(reason) => LookupOutcome::Missing(reason.into()),
         Lookup::Flash(flash) => {
-            let pending = Pending { shared: shared.clone(), request, plan, terms };
-            return Some(Box::pin(pending.read_and_reply(flash)));
+            let pending = Pending::new(shared, request, plan, terms);
+            return Some(Box::pin(pending.read_and_reply(flash, cache_permission)));
         }
     };
     let pending = match found {
         LookupOutcome::Row(row, tier) => {
             let Some(metadata) = terms.metadata.ready(shared, read, request.header.version) else {
-                let pending = Pending { shared: shared.clone(), request, plan, terms };
+                let pending = Pending::new(shared, request, plan, terms);
                 return Some(Box::pin(pending.hit(row, tier)));
             };
             request.metrics().hits.inc(tier);
@@ -102,10 +90,10 @@ pub(super) fn route(
         }
         LookupOutcome::Missing(reason) => {
             request.metrics().misses.inc(reason);
-            Pending { shared: shared.clone(), request, plan, terms }
+            Pending::new(shared, request, plan, terms)
         }
     };
-    Some(Box::pin(pending.missed()))
+    Some(Box::pin(pending.missed(cache_permission)))
 }
 
 /// Why a read is passed on without the cache.
@@ -124,11 +112,12 @@ impl From<PassReason> for Unfit {
 }
 
 /// What a read request has besides its plan.
-struct Terms {
-    key: RowKey,
-    cache_permission: CachePermission,
+pub(super) struct Terms {
+    pub(super) key: RowKey,
+    /// None where another instance of the ring owns the row.
+    cache_permission: Option<CachePermission>,
     /// Generation of the schema that the plan was made for, or an older one.
-    generation: u64,
+    pub(super) generation: u64,
     metadata: Wanted,
 }
 
@@ -219,9 +208,13 @@ fn terms(shared: &CachedState, request: &Request, read: &ReadPlan) -> Result<Ter
     if !answers(shared, request, read, params.consistency) {
         return Err(PassReason::Consistency.into());
     }
-    let cache_permission = shared.cache.cache_permission(&read.table).map_err(PassReason::from)?;
     let mut key = RowKey::new();
     read.key.bind(bound(&params.values), &mut key).map_err(|_| PassReason::NotOneRow)?;
+    let cache_permission = match shared.cache.row_permission(&read.table, &key) {
+        Ok(permission) => Some(permission),
+        Err(NotCached::NotOwner) => None,
+        Err(reason) => return Err(PassReason::from(reason).into()),
+    };
     Ok(Terms { key, cache_permission, generation, metadata })
 }
 
@@ -245,8 +238,13 @@ enum LookupOutcome {
 }
 
 impl LookupOutcome {
-    fn of(shared: &CachedState, hit: &Hit, terms: &Terms, read: &ReadPlan) -> LookupOutcome {
-        match shared.cache.accept(hit, terms.cache_permission, read.fingerprint) {
+    fn of(
+        shared: &CachedState,
+        hit: &Hit,
+        permission: CachePermission,
+        read: &ReadPlan,
+    ) -> LookupOutcome {
+        match shared.cache.accept(hit, permission, read.fingerprint) {
             Ok(row) => LookupOutcome::Row(row, hit.tier.into()),
             Err(reason) => LookupOutcome::Missing(reason.into()),
         }
@@ -256,20 +254,25 @@ impl LookupOutcome {
 fn path_of(tier: Tier) -> Path {
     match tier {
         Tier::Flash => Path::Flash,
+        Tier::Ring => Path::Ring,
         _ => Path::Dram,
     }
 }
 
 /// A read that could not be answered at once.
-struct Pending {
-    shared: Arc<CachedState>,
-    request: Request,
-    plan: Arc<Plan>,
-    terms: Terms,
+pub(super) struct Pending {
+    pub(super) shared: Arc<CachedState>,
+    pub(super) request: Request,
+    pub(super) plan: Arc<Plan>,
+    pub(super) terms: Terms,
 }
 
 impl Pending {
-    fn read(&self) -> &ReadPlan {
+    fn new(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>, terms: Terms) -> Self {
+        Pending { shared: shared.clone(), request, plan, terms }
+    }
+
+    pub(super) fn read(&self) -> &ReadPlan {
         match &*self.plan {
             Plan::CachedRead(read) => read,
             _ => unreachable!("a read is pending only under a plan to read"),
@@ -278,27 +281,16 @@ impl Pending {
 
     /// Rare and large steps wait in boxes of their own. So the future of every read stays small and
     /// cheap to allocate.
-    async fn read_and_reply(self, mut flash: FlashRead) {
-        let found = loop {
-            let Some(device) = self.shared.flash.get(usize::from(flash.device().0)) else {
-                break LookupOutcome::Missing(MissReason::Device);
-            };
-            let under_way = self.request.metrics().flash_reads.one_more();
-            let bytes = read_flash(device, flash.offset(), flash.len()).await;
-            drop(under_way);
-            match flash.finish(bytes) {
-                Lookup::Hit(hit) => {
-                    break LookupOutcome::of(&self.shared, &hit, &self.terms, self.read());
-                }
-                Lookup::Miss(reason) => break LookupOutcome::Missing(reason.into()),
-                Lookup::Flash(again) => flash = again,
-            }
+    async fn read_and_reply(self, flash: FlashRead, permission: CachePermission) {
+        let found = match self.shared.read(flash, self.request.metrics()).await {
+            Ok(hit) => LookupOutcome::of(&self.shared, &hit, permission, self.read()),
+            Err(reason) => LookupOutcome::Missing(reason),
         };
         match found {
             LookupOutcome::Row(row, tier) => self.hit(row, tier).await,
             LookupOutcome::Missing(reason) => {
                 self.request.metrics().misses.inc(reason);
-                Box::pin(self.missed()).await;
+                Box::pin(self.missed(permission)).await;
             }
         }
     }
@@ -310,7 +302,7 @@ impl Pending {
 
     /// Answers with the row. The database answers if the metadata that the client wants is not
     /// known.
-    async fn reply(self, row: Row, path: Path) {
+    pub(super) async fn reply(self, row: Row, path: Path) {
         let Some(metadata) = self.metadata().await else {
             return self.request.pass(path);
         };
@@ -332,123 +324,23 @@ impl Pending {
         self.terms.metadata.ready(&self.shared, self.read(), version)
     }
 
-    async fn missed(self) {
-        let mut hears = None;
-        let waiter = || {
-            let (sender, receiver) = oneshot::channel();
-            hears = Some(receiver);
-            sender
+    /// Asks the owner of the row. What that cannot answer the database does.
+    async fn owned_elsewhere(self) {
+        if !may_answer(&self.request, self.read()) {
+            self.request.metrics().passes.inc(PassReason::Authentication);
+            return ask(self.request, self.plan).await;
+        }
+        let asked = match self.shared.ring.get() {
+            Some(ring) => ring.ask(&self.terms.key, self.read().fingerprint).await,
+            None => RemoteRow::Pass,
         };
-        let (read, terms) = (self.read(), &self.terms);
-        match self.shared.cache.join(&read.table, &terms.key, terms.cache_permission, waiter) {
-            Join::Lead(ticket) => self.lead(ticket).await,
-            Join::Wait => {
-                self.request.metrics().misses.inc(MissReason::Coalesced);
-                let row = match hears {
-                    Some(hears) => hears.await.ok().flatten(),
-                    None => None,
-                };
-                // The read that leads may have been planned for an older shape of the table than
-                // this request.
-                let row = row.filter(|row| row.stored().fingerprint() == self.read().fingerprint);
-                match row {
-                    // The row was read with another client's rights.
-                    Some(row) if is_allowed(&self.request, self.read()) => {
-                        self.reply(row, Path::Miss).await
-                    }
-                    Some(_) => ask(self.request, self.plan).await,
-                    None => self.request.pass(Path::Miss),
-                }
-            }
-            Join::Bypass(reason) => {
-                self.request.metrics().misses.inc(reason.into());
-                self.request.pass(Path::Miss);
+        match asked {
+            RemoteRow::Row(row) => self.hit(row, Tier::Ring).await,
+            RemoteRow::Pass => {
+                self.request.metrics().passes.inc(PassReason::NotOwner);
+                self.request.pass(Path::Pass);
             }
         }
-    }
-
-    async fn lead(self, ticket: Ticket<FillWaiter>) {
-        let (asked_at, asked) = (self.shared.cache.clock().moment(), Instant::now());
-        let filled = self.fill(asked_at.unix).await;
-        let fills = &self.request.metrics().fills;
-        match filled {
-            Ok(filled) => {
-                let read = self.read();
-                allow(&self.request, read, asked);
-                let fill = ReturnedFill {
-                    plan: read,
-                    key: &self.terms.key,
-                    filled,
-                    cache_permission: self.terms.cache_permission,
-                    asked_at,
-                };
-                let finished = self.shared.cache.install(fill, ticket);
-                for waiter in finished.waiters {
-                    // Fails if the waiting read has ended, which does no harm.
-                    let _ = waiter.send(finished.shared.clone());
-                }
-                fills.inc(finished.installed.into());
-                match finished.row {
-                    Some(row) => self.reply(row, Path::Miss).await,
-                    None => self.request.pass(Path::Miss),
-                }
-            }
-            // Whatever the database's reason to refuse the fill, its answer to the client's own
-            // request counts.
-            Err(failure) => {
-                fills.inc(match failure {
-                    FillFailure::Failed => FillOutcome::Failed,
-                    FillFailure::Uncacheable => FillOutcome::Uncacheable,
-                    FillFailure::Late => FillOutcome::Late,
-                });
-                drop(ticket);
-                self.request.pass(Path::Miss);
-            }
-        }
-    }
-}
-
-impl Pending {
-    /// Reads the whole row, from another node too if the first is silent. It ends when nobody waits
-    /// any longer: an answer that comes later is dropped with its ticket.
-    async fn fill(&self, asked_at: u32) -> Result<Filled, FillFailure> {
-        let filled =
-            compio::time::timeout(self.shared.fill_timeout, self.fill_from_any(asked_at)).await;
-        filled.unwrap_or(Err(FillFailure::Late))
-    }
-
-    /// The first answer counts. All reads were sent after `asked_at`, and after the ticket was
-    /// taken.
-    async fn fill_from_any(&self, asked_at: u32) -> Result<Filled, FillFailure> {
-        let first = self.request.connection().await.map_err(|_| FillFailure::Failed)?;
-        // A quorum of another data centre may lack what was acknowledged in ours.
-        if !self.request.client().reactor_state.is_near(&first) {
-            return Err(FillFailure::Failed);
-        }
-        let (mut asked, mut reads) = (vec![Rc::clone(&first)], FuturesUnordered::new());
-        reads.push(self.fill_from(first, asked_at));
-        loop {
-            match compio::time::timeout(TIMEOUT, reads.next()).await {
-                Ok(Some(Err(FillFailure::Failed))) if !reads.is_empty() => continue,
-                Ok(Some(filled)) => return filled,
-                Ok(None) => return Err(FillFailure::Failed),
-                // A node that answers other requests is busy, not silent. Another node would not be
-                // faster.
-                Err(_)
-                    if asked.len() < MOST_ASKED
-                        && asked.iter().all(|backend| backend.is_silent()) => {}
-                Err(_) => continue,
-            }
-            if let Some(another) = self.request.connection_beside(&asked) {
-                asked.push(Rc::clone(&another));
-                reads.push(self.fill_from(another, asked_at));
-            }
-        }
-    }
-
-    async fn fill_from(&self, backend: KeptBackend, asked_at: u32) -> Result<Filled, FillFailure> {
-        let ask = Ask { plan: self.read(), key: &self.terms.key, consistency: FILL_AT };
-        self.shared.statements.fill(&backend, ask, self.terms.generation, asked_at).await
     }
 }
 
@@ -466,7 +358,7 @@ fn may_answer(request: &Request, read: &ReadPlan) -> bool {
 }
 
 /// As [`may_answer`], but this request does not have to renew the permission.
-fn is_allowed(request: &Request, read: &ReadPlan) -> bool {
+pub(super) fn is_allowed(request: &Request, read: &ReadPlan) -> bool {
     let client = request.client();
     match &*client.user.borrow() {
         Some(user) => client.reactor_state.permissions.has(user.id, read.table.id, Instant::now()),
@@ -481,7 +373,7 @@ fn is_anonymous_allowed(client: &Client) -> bool {
 }
 
 /// The database, asked at `asked`, let the client's user read the table.
-fn allow(request: &Request, read: &ReadPlan, asked: Instant) {
+pub(super) fn allow(request: &Request, read: &ReadPlan, asked: Instant) {
     let client = request.client();
     if let Some(user) = &*client.user.borrow() {
         client.reactor_state.permissions.allow(user.id, read.table.id, asked);
@@ -489,7 +381,7 @@ fn allow(request: &Request, read: &ReadPlan, asked: Instant) {
 }
 
 /// Lets the database answer a read, and so decide whether its user may read the table.
-async fn ask(mut request: Request, plan: Arc<Plan>) {
+pub(super) async fn ask(mut request: Request, plan: Arc<Plan>) {
     let Plan::CachedRead(read) = &*plan else { return request.pass(Path::Pass) };
     let asked = Instant::now();
     match request.call().await {

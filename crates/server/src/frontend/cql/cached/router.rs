@@ -22,13 +22,15 @@ pub struct CachedRouter {
 }
 
 impl CachedRouter {
-    /// A router over `cache`, whose flash devices are read on the reactors' own rings.
+    /// A router over `cache`, whose flash devices are read on the reactors' own rings. `sharing`:
+    /// several instances share the tables.
     pub fn new(
         cache: Arc<RowCache>,
         devices: &Arc<dyn DeviceSet>,
         fill_timeout: Duration,
+        sharing: bool,
     ) -> CachedRouter {
-        CachedRouter { shared: Arc::new(CachedState::new(cache, devices, fill_timeout)) }
+        CachedRouter { shared: Arc::new(CachedState::new(cache, devices, fill_timeout, sharing)) }
     }
 
     pub(super) fn shared(&self) -> &Arc<CachedState> {
@@ -62,6 +64,10 @@ impl Router for CachedRouter {
         }
     }
 
+    fn may_be_bypassed(&self) -> bool {
+        !self.shared.sharing
+    }
+
     fn is_ready(&self) -> bool {
         self.shared.settled.load(Ordering::Acquire)
     }
@@ -81,7 +87,14 @@ impl Router for CachedRouter {
         };
         let mut touched = WriteScope::default();
         touched.add_target(&target, &|_| None, &*newest);
-        self.shared.cache.forget(&touched);
+        if matches!(change.target, SchemaTarget::Keyspace) && change.change == "UPDATED" {
+            // There may be more replicas now, which get the rows by a repair only. Before the rows
+            // are forgotten: no fill in between is believed for long.
+            let mut tables = WriteScope::default();
+            tables.add_tables_of(change.keyspace, &*newest);
+            self.shared.weaken(tables);
+        }
+        self.shared.forget(&touched);
     }
 
     fn control(&self, state: ControlState) {
@@ -95,7 +108,7 @@ impl Router for CachedRouter {
                     before.is_some() && before != *known
                 };
                 if moved {
-                    self.shared.cache.moved();
+                    self.shared.weaken(WriteScope::everything());
                 }
                 let before = std::mem::replace(
                     &mut *self.shared.schema_version.write(),
@@ -107,9 +120,10 @@ impl Router for CachedRouter {
                     tracing::warn!(
                         "the schema changed while the control connection was lost: the cache is emptied"
                     );
-                    self.shared.cache.forget(&WriteScope::everything());
+                    self.shared.forget(&WriteScope::everything());
                 }
                 if self.shared.guarded.swap(false, Ordering::AcqRel) {
+                    self.shared.weaken(WriteScope::everything());
                     self.shared.cache.forget_and_hold(&WriteScope::everything());
                 }
                 self.shared.cache.suspend(false);
@@ -121,7 +135,7 @@ impl Router for CachedRouter {
             ControlState::Guarded => {
                 self.shared.cache.suspend(true);
                 self.shared.guarded.store(true, Ordering::Release);
-                self.shared.cache.forget(&WriteScope::everything());
+                self.shared.forget(&WriteScope::everything());
             }
             // The last schema is still valid for planning, and the cached rows are still valid.
             ControlState::Lost => {}
@@ -133,7 +147,9 @@ fn pass_reason(reason: afterglow_cql::plan::PassReason) -> PassReason {
     use afterglow_cql::plan::PassReason as Planned;
     match reason {
         Planned::NotUnderstood | Planned::List | Planned::Describe => PassReason::NotUnderstood,
-        Planned::UnknownTable | Planned::UnknownColumn => PassReason::SchemaUnknown,
+        Planned::UnknownTable | Planned::UnknownColumn | Planned::Keyspaces => {
+            PassReason::SchemaUnknown
+        }
         Planned::NotCacheable(_) => PassReason::UncacheableTable,
         Planned::NotOneRow | Planned::UncertainBinds | Planned::UncertainLiteral => {
             PassReason::NotOneRow
@@ -148,6 +164,7 @@ mod tests {
     use std::path::Path;
 
     use afterglow_cql::plan::{RowKey, TableSchema};
+    use afterglow_cql::schema::Schema;
     use afterglow_engine::device::DeviceConfig;
     use afterglow_engine::{Cache, Config};
     use afterglow_rowcache::gate::Join;
@@ -171,6 +188,7 @@ mod tests {
             restart_grace: Duration::from_secs(60),
             unknown_outcome_hold: Duration::from_secs(600),
             times: Times::default(),
+            ring: None,
         });
         (engine, cached.unwrap())
     }
@@ -196,5 +214,33 @@ mod tests {
             }
         };
         assert_eq!(["a", "a", "b"].map(is_weak), [false, false, true]);
+    }
+
+    #[test]
+    fn after_a_change_of_a_keyspace_nothing_of_it_is_believed_for_long() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_engine, cached) = open(dir.path());
+        let router = cached.router.clone();
+        let table =
+            |keyspace: &str, id| TableSchema::new(keyspace.into(), "t".into(), Uuid::from_u128(id));
+        let (ours, other) = (table("ks", 7), table("other", 8));
+        let store = SchemaStore::default();
+        store.publish(Schema::of_tables([ours.clone(), other.clone()]));
+        let is_weak = |table: &TableSchema| {
+            let (key, permission) = (RowKey::new(), CachePermission::Exclusive { claim: 1 });
+            let cache = &router.shared().cache;
+            match cache.join(table, &key, permission, || unreachable!("nobody leads")) {
+                Join::Lead(ticket) => ticket.is_weak(),
+                _ => panic!("the gates are open"),
+            }
+        };
+        for (change, target, weak) in [
+            ("UPDATED", SchemaTarget::Type("u"), false),
+            ("UPDATED", SchemaTarget::Table("t"), false),
+            ("UPDATED", SchemaTarget::Keyspace, true),
+        ] {
+            router.schema_changed(&SchemaChange { change, keyspace: "ks", target }, &store);
+            assert_eq!([&ours, &other].map(is_weak), [weak, false], "{change}");
+        }
     }
 }

@@ -17,12 +17,14 @@ use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Request as Message, ValuesBuilder};
 use afterglow_cql::name::quoted;
 use afterglow_cql::plan::{TableSchema, partition_columns};
+use afterglow_ring::WriteResult;
 use afterglow_rowcache::tables::Index;
-use afterglow_rowcache::write::{Answered, InDoubt};
+use afterglow_rowcache::write_in_flight::{Answered, InDoubt};
 use afterglow_rowcache::write_scope::WriteScope;
 
 use super::super::{Client, Request, error_code};
 use super::WriteInFlight;
+use super::ring::RingWrite;
 use super::state::CachedState;
 
 /// A coordinator that did not answer may go on trying for as long as its timeouts let it.
@@ -89,23 +91,41 @@ impl Inquiry {
         })
     }
 
+    /// As [`Inquiry::run`], for a write whose gates are its owners'. They stay closed until this
+    /// has an answer; without one the outcome is unknown.
+    pub(super) async fn run_in_ring(self, write: RingWrite, answered: Answered) {
+        let decided = self.ask_until_decided(answered).await;
+        let lost = answered == Answered::Unknown(InDoubt::ConnectionLost);
+        // The client was told of its unknown outcome.
+        let _ = match decided && !lost {
+            true if self.seen_here => write.finish(WriteResult::Done).await,
+            true => write.finish(WriteResult::DoneWeakly).await,
+            false => write.finish(WriteResult::Unknown).await,
+        };
+    }
+
     /// Asks until there is an answer; the write's gates stay closed meanwhile.
     pub(super) async fn run(self, write: WriteInFlight, answered: Answered) {
         let counted = write.cache().count_inquiry();
+        let decided = self.ask_until_decided(answered).await;
+        write.settle_inquired(answered, decided, self.seen_here);
+        drop(counted);
+    }
+
+    /// Whether a SERIAL read has decided it; false when there can be none.
+    async fn ask_until_decided(&self, answered: Answered) -> bool {
         // Whoever answered has come to an end with it.
         if answered == Answered::Unknown(InDoubt::ConnectionLost) {
             compio::time::sleep(COORDINATORS_TIME).await;
         }
         let mut pause = PAUSES.0;
-        let decided = loop {
+        loop {
             match self.ask().await {
                 Heard::Later => compio::time::sleep(pause).await,
                 heard => break heard == Heard::Decided,
             }
             pause = (pause * 2).min(PAUSES.1);
-        };
-        write.settle_inquired(answered, decided, self.seen_here);
-        drop(counted);
+        }
     }
 
     async fn ask(&self) -> Heard {

@@ -1,10 +1,11 @@
 //! Puts the cached path together at start, and takes it apart at a clean stop.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use afterglow_engine::Cache;
+use afterglow_ring::SHARDS;
 use afterglow_rowcache::claims::{Claims, LeaseTimes};
 use afterglow_rowcache::clock::SystemClock;
 use afterglow_rowcache::restart::{Start, start};
@@ -13,11 +14,14 @@ use uuid::Uuid;
 
 use super::super::{CqlFrontEnd, Router};
 use super::keeper::{Keeper, Stop, policies_text};
+use super::ring::{OpenRing, RingConfig, RingHandle, RingKeeper};
 use super::router::CachedRouter;
 use super::times::Times;
 use super::{CachedError, FillWaiter, RowCache};
 use crate::config::LivePolicies;
 use crate::metrics::Kind;
+use crate::reactor::Bound;
+use crate::ring_link::TransportError;
 
 /// How long giving the lease back may take.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,6 +40,8 @@ pub struct CachedConfig<'a> {
     pub unknown_outcome_hold: Duration,
     /// Those that are not for users to set.
     pub times: Times,
+    /// The ring, where several instances share the tables.
+    pub ring: Option<RingConfig>,
 }
 
 /// The cached path, not serving yet.
@@ -43,6 +49,7 @@ pub struct Cached {
     pub(super) router: Arc<CachedRouter>,
     policies: Arc<LivePolicies>,
     claims: Claims<FillWaiter>,
+    ring: Option<(RingConfig, PathBuf)>,
 }
 
 impl Cached {
@@ -59,13 +66,19 @@ impl Cached {
             policies_now: (generation, policies_text(&policies)),
             restart_grace: config.restart_grace,
             hold: config.unknown_outcome_hold,
-            weak_life: config.times.weak_life,
+            weak_max_age: config.times.weak_max_age,
             lease: LeaseTimes { lease: config.times.lease, margin: config.times.margin },
             clock: Arc::new(SystemClock),
         })?;
         let (cache, devices) = (claims.cache().clone(), config.engine.devices());
-        let router = Arc::new(CachedRouter::new(cache, &devices, config.times.fill));
-        Ok(Cached { router, policies: config.policies.clone(), claims })
+        let sharing = config.ring.is_some();
+        if sharing {
+            // Before the first client comes: nothing is ours until the ring says so.
+            cache.share(SHARDS);
+        }
+        let router = Arc::new(CachedRouter::new(cache, &devices, config.times.fill, sharing));
+        let ring = config.ring.clone().map(|ring| (ring, config.data_dir.to_path_buf()));
+        Ok(Cached { router, policies: config.policies.clone(), claims, ring })
     }
 
     /// This instance's identity, for drivers too.
@@ -78,8 +91,16 @@ impl Cached {
         self.router.clone()
     }
 
-    /// Starts to ask for the lease, to write signs of life, and to settle what is due.
-    pub fn keep(self, front_end: &CqlFrontEnd) -> Keeping {
+    /// Starts to ask for the lease, to write signs of life, and to settle what is due. With a ring,
+    /// joins it; `links` is the bound address that other instances connect to.
+    ///
+    /// # Errors
+    /// When the ring's address cannot be listened on.
+    pub fn keep(
+        self,
+        front_end: &CqlFrontEnd,
+        links: Option<Bound>,
+    ) -> Result<Keeping, TransportError> {
         let (stop, stopped) = oneshot::channel();
         let counted = self.router.shared().cache.clone();
         front_end.front_end().config.metrics.add_source(move |out| {
@@ -92,12 +113,31 @@ impl Cached {
         let cache = shared.cache.clone();
         let licensed = cache.clone();
         front_end.front_end().config.metrics.lease.held_while(move || licensed.caches_exclusive());
-        let Cached { policies, claims, .. } = self;
+        let Cached { policies, claims, ring, .. } = self;
         let of = front_end.front_end().clone();
-        front_end.front_end().reactors.spawn_on(0, move || async move {
-            Keeper::new(of, shared, policies, claims).run(stopped).await;
-        });
-        Keeping { stop, cache }
+        let reactors = of.reactors.clone();
+        let ring = match ring.zip(links) {
+            None => {
+                reactors.spawn_on(0, move || async move {
+                    Keeper::new(of, shared, policies, claims).run(stopped).await;
+                });
+                None
+            }
+            Some(((config, data_dir), links)) => {
+                let open =
+                    OpenRing::start(config, &data_dir, claims.id(), (&policies, &of), &shared);
+                open.connect(links, &of, &shared)?;
+                let ring = RingHandle::new(&open);
+                of.config.metrics.set_ring(ring.figures());
+                // Writes wait for this, and reads pass through until then.
+                let _ = shared.ring.set(open.ring.clone());
+                reactors.spawn_on(0, move || async move {
+                    RingKeeper::new(of, shared, policies, claims, open).run(stopped).await;
+                });
+                Some(ring)
+            }
+        };
+        Ok(Keeping { stop, cache, ring })
     }
 }
 
@@ -105,9 +145,15 @@ impl Cached {
 pub struct Keeping {
     stop: Stop,
     cache: Arc<RowCache>,
+    ring: Option<RingHandle>,
 }
 
 impl Keeping {
+    /// The ring; none for an instance without one.
+    pub fn ring(&self) -> Option<RingHandle> {
+        self.ring.clone()
+    }
+
     /// The clean stop, after the front end was drained. `whole`: every request was answered, so
     /// that nothing of ours is under way and the lease can be given back at once. Blocks; not to be
     /// called on a reactor.

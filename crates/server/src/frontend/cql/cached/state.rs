@@ -1,18 +1,25 @@
 //! The state of the cached path besides its cache: what is known of the database, and how flash is
 //! read.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use afterglow_engine::device::{DeviceId, DeviceSet};
+use afterglow_engine::{FlashRead, Hit, Lookup};
+use afterglow_rowcache::entry::Row;
+use afterglow_rowcache::gate::Ticket;
+use afterglow_rowcache::install::{Installed, ReturnedFill};
 use afterglow_rowcache::paxos::Paxos;
+use afterglow_rowcache::write_scope::WriteScope;
 use parking_lot::RwLock;
 
-use super::RowCache;
 use super::fill::FillStatements;
 use super::newest::Newest;
-use crate::reactor::FlashFile;
+use super::ring::Ring;
+use super::{FillWaiter, RowCache};
+use crate::metrics::{FrontEndMetrics, MissReason};
+use crate::reactor::{FlashFile, read_flash};
 
 /// What the tasks of a router share.
 pub(super) struct CachedState {
@@ -22,6 +29,10 @@ pub(super) struct CachedState {
     pub(super) flash: Vec<FlashFile>,
     /// See [`Times::fill`](super::Times::fill).
     pub(super) fill_timeout: Duration,
+    /// The ring, where several instances share the tables.
+    pub(super) ring: OnceLock<Arc<Ring>>,
+    /// Whether several instances share the tables; the ring is there soon then.
+    pub(super) sharing: bool,
     /// What is known of the database's lightweight transactions.
     pub(super) paxos: Paxos,
     /// The data centre of the node that we talk to.
@@ -37,11 +48,89 @@ pub(super) struct CachedState {
 }
 
 impl CachedState {
+    /// Installs what a fill has read, and tells the reads that waited for it.
+    pub(super) fn install(
+        &self,
+        fill: ReturnedFill<'_>,
+        ticket: Ticket<FillWaiter>,
+    ) -> (Installed, Option<Row>) {
+        let finished = self.cache.install(fill, ticket);
+        for waiter in finished.waiters {
+            // Fails if the waiting read has ended, which does no harm.
+            let _ = waiter.send(finished.shared.clone());
+        }
+        (finished.installed, finished.row)
+    }
+
+    /// Rows are gone because of what no write through us has told. In a ring, nobody gives us what
+    /// others may still have of them.
+    pub(super) fn forget(&self, scope: &WriteScope) {
+        self.distrust_older();
+        self.cache.forget(scope);
+    }
+
+    /// Rows that were cached under earlier epochs of the ring do not count any more.
+    pub(super) fn distrust_older(&self) {
+        if let Some(ring) = self.ring.get() {
+            ring.distrust_older();
+        }
+    }
+
+    /// Fills of this may miss writes for a while, and so may rows that others have. In a ring,
+    /// others may fill it soon, who have not heard why.
+    pub(super) fn weaken(&self, scope: WriteScope) {
+        if let Some(ring) = self.ring.get() {
+            ring.weaken();
+        }
+        self.distrust_older();
+        self.cache.weaken(scope);
+    }
+
+    /// Looks a row up in DRAM and on flash, by the key that the engine has it under.
+    ///
+    /// # Errors
+    /// Why it is a miss.
+    pub(super) async fn look_up(
+        &self,
+        engine_key: &[u8],
+        metrics: &FrontEndMetrics,
+    ) -> Result<Hit, MissReason> {
+        match self.cache.look_up_key(engine_key) {
+            Lookup::Hit(hit) => Ok(hit),
+            Lookup::Miss(reason) => Err(reason.into()),
+            Lookup::Flash(flash) => self.read(flash, metrics).await,
+        }
+    }
+
+    /// Reads what is on flash, until it is a hit or a miss.
+    ///
+    /// # Errors
+    /// Why it is a miss.
+    pub(super) async fn read(
+        &self,
+        mut flash: FlashRead,
+        metrics: &FrontEndMetrics,
+    ) -> Result<Hit, MissReason> {
+        loop {
+            let device = self.flash.get(usize::from(flash.device().0));
+            let device = device.ok_or(MissReason::Device)?;
+            let under_way = metrics.flash_reads.one_more();
+            let bytes = read_flash(device, flash.offset(), flash.len()).await;
+            drop(under_way);
+            match flash.finish(bytes) {
+                Lookup::Hit(hit) => return Ok(hit),
+                Lookup::Miss(reason) => return Err(reason.into()),
+                Lookup::Flash(again) => flash = again,
+            }
+        }
+    }
+
     /// Over `cache`, whose flash devices are read on the reactors' own rings.
     pub(super) fn new(
         cache: Arc<RowCache>,
         devices: &Arc<dyn DeviceSet>,
         fill_timeout: Duration,
+        sharing: bool,
     ) -> CachedState {
         let device = |n: usize| FlashFile::new(devices.clone(), DeviceId(n as u16));
         let flash = (0..devices.infos().len()).filter_map(device).collect();
@@ -51,6 +140,8 @@ impl CachedState {
             newest: Newest::default(),
             flash,
             fill_timeout,
+            ring: OnceLock::new(),
+            sharing,
             paxos: Paxos::default(),
             data_center: RwLock::default(),
             cluster: RwLock::default(),

@@ -9,8 +9,8 @@ pub struct Times {
     pub lease: Duration,
     /// Part of it that we give away, for clocks of database nodes that differ.
     pub margin: Duration,
-    /// Longest life of a row whose fill may not see the last acknowledged write, in whole seconds.
-    pub weak_life: Duration,
+    /// Maximum age of a row whose fill may not see the last acknowledged write, in whole seconds.
+    pub weak_max_age: Duration,
     /// A fill that has no answer by then is given up, and its client's own request is sent.
     pub fill: Duration,
 }
@@ -20,7 +20,7 @@ impl Default for Times {
         Times {
             lease: Duration::from_secs(60),
             margin: Duration::from_secs(5),
-            weak_life: Duration::from_secs(60),
+            weak_max_age: Duration::from_secs(60),
             // Servers give up a read after 5 s themselves.
             fill: Duration::from_secs(6),
         }

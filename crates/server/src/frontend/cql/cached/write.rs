@@ -2,22 +2,26 @@
 //!
 //! 1. Note the intent, close the gates, drop the rows.
 //! 2. Send the write and await the answer.
-//! 3. Open the gates and settle the intent.
+//! 3. Drop what was made again under the same name meanwhile; open the gates, settle the intent.
 //! 4. Tell the client.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use afterglow_cql::frame::{Envelope, Opcode};
+use afterglow_cql::frame::Envelope;
 use afterglow_cql::message::{BatchKind, Request as Message, Values};
 use afterglow_cql::plan::{Plan, Target};
 use afterglow_cql::response::{Response, ResultBody};
-use afterglow_rowcache::write::{Answered, InDoubt};
+use afterglow_rowcache::tables::Index;
+use afterglow_rowcache::write_in_flight::Answered;
 use afterglow_rowcache::write_scope::{Invalidation, Tables, WriteScope};
 
-use super::super::{CallError, Later, Operation, Request, error_code, parsed};
+use super::super::{Later, Operation, Request, parsed};
 use super::bound::bound;
+use super::outcome::answered;
 use super::serial;
 use super::state::CachedState;
+use super::write_in_ring;
 use crate::metrics::{Path, WriteScopeLabel};
 
 /// Takes a request that may change data.
@@ -34,16 +38,14 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
         Some(level) => newest.is_weak(&touched, level, shared.data_center.read().as_deref()),
         None => true,
     };
-    let dead_after = match touched.conditional {
-        true => {
-            shared.paxos.dead_after(newest.grace(touched.planned()), shared.cache.clock().moment())
-        }
-        false => 0,
-    };
-    let transaction = touched.conditional.then(|| touched.clone());
+    let dead_after = dead_after(shared, &touched, &newest);
+    if shared.sharing {
+        return write_in_ring::route(shared, request, touched, weak, dead_after);
+    }
+    let touched = Rc::new(touched);
     let in_steps = touched.conditional || touched.may_happen_in_part();
     let begin = {
-        let shared = shared.clone();
+        let (shared, touched) = (shared.clone(), touched.clone());
         move || {
             let is_current = || touched.is_current(&*shared.newest.of(&front_end.schema));
             shared.cache.begin_write(&touched, weak, dead_after, is_current)
@@ -71,13 +73,14 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
         if let Answered::Unknown(reason) = answered {
             request.metrics().quarantines.inc(reason.into());
         }
-        if let Some(keyspace) = answer.as_ref().ok().and_then(changed_keyspace) {
-            let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
-            write.narrow(keyspace_of(keyspace, &*newest).doomed());
+        let now = shared.newest.of(&request.client().reactor_state.front_end.schema);
+        if answered != Answered::Refused {
+            write.widen(&touched.replaced(&*now));
         }
-        let inquiry = transaction.and_then(|touched| {
-            serial::Inquiry::of(&shared, &request, &touched, answered, &newest)
-        });
+        if let Some(keyspace) = answer.as_ref().ok().and_then(changed_keyspace) {
+            write.narrow(keyspace_of(keyspace, &*now).invalidations());
+        }
+        let inquiry = serial::Inquiry::of(&shared, &request, &touched, answered, &newest);
         match inquiry {
             Some(inquiry) => compio::runtime::spawn(inquiry.run(write, answered)).detach(),
             None => write.settle(answered),
@@ -89,27 +92,22 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
     }))
 }
 
+/// See [`Nature`](afterglow_rowcache::intents::words::Nature).
+fn dead_after(shared: &CachedState, touched: &WriteScope, newest: &Index) -> u32 {
+    if !touched.conditional {
+        return 0;
+    }
+    shared.paxos.dead_after(newest.grace(touched.planned()), shared.cache.clock().moment())
+}
+
 /// Counts what a write invalidates, and counts the write by its widest drop.
 fn count(request: &Request, touched: &WriteScope) {
     let counters = request.metrics();
-    touched.doomed().iter().for_each(|doomed| counters.invalidations.inc(scope_label(doomed)));
+    touched.invalidations().iter().for_each(|one| counters.invalidations.inc(scope_label(one)));
     if let Some(widest) =
-        touched.doomed().iter().map(scope_label).max_by_key(|scope| *scope as usize)
+        touched.invalidations().iter().map(scope_label).max_by_key(|scope| *scope as usize)
     {
         counters.writes.inc(widest);
-    }
-}
-
-/// What the database's answer says of a write; `in_steps`: see [`Answered::by_error`].
-fn answered(answer: &Result<Envelope, CallError>, in_steps: bool) -> Answered {
-    match answer {
-        Ok(answer) if answer.header.opcode == Opcode::Result => Answered::Definite,
-        Ok(answer) => match error_code(answer) {
-            Some(code) => Answered::by_error(code, in_steps),
-            None => Answered::Unknown(InDoubt::ServerError),
-        },
-        Err(CallError::NotSent(_)) => Answered::Refused,
-        Err(CallError::Lost) => Answered::Unknown(InDoubt::ConnectionLost),
     }
 }
 
@@ -153,8 +151,8 @@ fn touched_by(request: &Request, tables: &impl Tables) -> WriteScope {
 }
 
 /// Kinds of drops, by how much they invalidate.
-fn scope_label(doomed: &Invalidation) -> WriteScopeLabel {
-    match doomed {
+fn scope_label(invalidation: &Invalidation) -> WriteScopeLabel {
+    match invalidation {
         Invalidation::Row(_) => WriteScopeLabel::Row,
         Invalidation::Partition(_) => WriteScopeLabel::Partition,
         Invalidation::Table(_) => WriteScopeLabel::Table,

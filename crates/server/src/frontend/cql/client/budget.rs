@@ -31,6 +31,8 @@ pub struct Budget {
     pub unread: Counter,
     /// Clients cut off since a large request came too slowly.
     pub slow: Counter,
+    /// Clients sent to make a new connection since tokens of the ring have moved.
+    pub moved: Counter,
 }
 
 impl Default for Budget {
@@ -42,8 +44,8 @@ impl Default for Budget {
 impl Budget {
     fn new(limit: usize) -> Self {
         let (used, sharers) = Default::default();
-        let (refused, unread, slow) = Default::default();
-        Self { limit, used, sharers, refused, unread, slow }
+        let (refused, unread, slow, moved) = Default::default();
+        Self { limit, used, sharers, refused, unread, slow, moved }
     }
 
     /// Whether there is room for more.
@@ -83,7 +85,12 @@ impl Budget {
         out.sample(REFUSED, &labels, self.refused.get());
         const CUT: &str = "afterglow_client_connections_cut_total";
         out.header(CUT, Kind::Counter, "Connections of clients closed, by reason.");
-        for (reason, counter) in [("unread_answers", &self.unread), ("slow_request", &self.slow)] {
+        let reasons = [
+            ("unread_answers", &self.unread),
+            ("slow_request", &self.slow),
+            ("ring_moved", &self.moved),
+        ];
+        for (reason, counter) in reasons {
             out.sample(CUT, &[("frontend", "cql"), ("reason", reason)], counter.get());
         }
     }

@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use afterglow_cql::error::ErrorCode;
 use afterglow_cql::error::ProtocolError;
 use afterglow_cql::frame::{Flags, Header, Opcode, Version};
 use afterglow_cql::message::{
@@ -22,8 +23,8 @@ use crate::frontend::cql::cluster::events::Cluster;
 use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::hex::hex;
 use crate::frontend::cql::router::{Router, pass_path};
-use crate::frontend::cql::statements::local;
 use crate::frontend::cql::statements::prepared::{PrepareResult, Prepared};
+use crate::frontend::cql::statements::{keyspaces, local};
 use crate::metrics::{Path, RequestKind};
 
 /// Why a request is answered at once.
@@ -212,9 +213,19 @@ fn decide(request: Request, router: &dyn Router) {
             let question = question.clone();
             return spawn(local::answer(request, question));
         }
+        Some(plan) if keyspaces::asked(plan, &request) => {
+            return spawn(keyspaces::answer(request));
+        }
         _ => {}
     }
     if request.client().reactor_state.front_end.cluster().is_guarded() {
+        if !router.may_be_bypassed() {
+            let text = "the database requires a login, and this instance of a ring has none: set \
+                        --backend-credentials";
+            return request
+                .into_responder()
+                .error(&ErrorBody::new(ErrorCode::IsBootstrapping, text));
+        }
         let path = pass_path(&request.asked);
         return request.pass(path);
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod dispatch;
+pub(crate) mod habits;
 pub(crate) mod outbox;
 pub(crate) mod relay;
 pub(crate) mod request;

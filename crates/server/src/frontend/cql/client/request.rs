@@ -138,10 +138,15 @@ impl Request {
     /// that or not: for one that may know others. Servers answer so too when they think that a
     /// client's columns are not theirs.
     pub fn ask_for_metadata(&mut self) {
+        if self.header.version < Version::V5 {
+            self.ask_for_columns();
+        }
+    }
+
+    /// Has an EXECUTE answered with the result's columns, whether its client asks for that or not.
+    pub fn ask_for_columns(&mut self) {
         let at = match self.message() {
-            Ok((_, Message::Execute(execute)))
-                if execute.params.skip_metadata && self.header.version < Version::V5 =>
-            {
+            Ok((_, Message::Execute(execute))) if execute.params.skip_metadata => {
                 execute.flags_at(&self.body)
             }
             _ => return,

@@ -20,6 +20,7 @@ use compio::net::TcpStream;
 
 use crate::frontend::cql::client::budget::FREE;
 use crate::frontend::cql::client::dispatch;
+use crate::frontend::cql::client::habits::DriverHabits;
 use crate::frontend::cql::client::outbox::Outbox;
 use crate::frontend::cql::client::state::{Client, Responder};
 use crate::frontend::cql::cluster::backend::Backend;
@@ -252,8 +253,7 @@ impl ClientSession {
                 self.auth_response(token, &envelope, responder).await;
             }
             Ok(Message::Register(register)) => {
-                // Topology and status are about proxies, and there is but this one.
-                self.client.wants_schema.set(register.asks_for("SCHEMA_CHANGE"));
+                self.client.register(&register);
                 responder.reply_with(Opcode::Ready, Flags::NONE, Path::Local, |_| ());
             }
             Ok(_) => responder.protocol_error(&ProtocolError::new(format!(
@@ -287,6 +287,7 @@ impl ClientSession {
     }
 
     async fn startup(&mut self, startup: &Startup<'_>, envelope: &Envelope, responder: Responder) {
+        self.client.habits.set(DriverHabits::of(startup.option("DRIVER_NAME")));
         let version = envelope.header.version;
         let compression = match negotiate::check_startup(startup, version) {
             Ok(compression) => compression,

@@ -1,26 +1,28 @@
 //! The state of one client's connection, and how its requests are answered.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use afterglow_cql::error::{ErrorCode, ProtocolError};
 use afterglow_cql::frame::{Envelope, Flags, Header, Opcode, Version};
-use afterglow_cql::message::Consistency;
+use afterglow_cql::message::{Consistency, Register};
 use afterglow_cql::negotiate::Stage;
-use afterglow_cql::response::{ErrorBody, ErrorDetail};
+use afterglow_cql::response::{ErrorBody, ErrorDetail, Event};
 use uuid::Uuid;
 
 use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::client::budget::{FREE, Share};
+use crate::frontend::cql::client::habits::DriverHabits;
 use crate::frontend::cql::client::outbox::Outbox;
 use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::error::CallError;
 use crate::frontend::cql::cluster::login::User;
 use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::reactor_state::{ConnectedClient, CqlReactorState};
+use crate::frontend::cql::ring_view::shown::SeenRing;
 use crate::frontend::cql::statements::outdated::Outdated;
 use crate::metrics::Path;
 use crate::slow_log::SlowRequest;
@@ -41,6 +43,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// that those take.
 const STALLED: Duration = Duration::from_secs(10);
 
+/// Which events a client hears of.
+#[derive(Clone, Copy, Default)]
+struct EventKinds {
+    schema: bool,
+    topology: bool,
+    status: bool,
+}
+
 /// One client's connection; lives on one reactor.
 pub struct Client {
     /// What is on its way to the client.
@@ -55,8 +65,8 @@ pub struct Client {
     pub stage: Cell<Stage>,
     /// The keyspace set with USE.
     pub keyspace: RefCell<Option<Rc<str>>>,
-    /// Whether it registered for schema events.
-    pub wants_schema: Cell<bool>,
+    /// The kinds of events that it registered for.
+    asked_for: Cell<EventKinds>,
     /// Its version, once it has started; events are sent in it.
     pub version: Cell<Option<Version>>,
     /// Who it is to the database, once the database has said so.
@@ -66,6 +76,15 @@ pub struct Client {
     pub dedicated: RefCell<Option<Rc<Backend>>>,
     /// Statements of which it was told new columns.
     pub outdated: RefCell<Outdated>,
+    opened: Instant,
+    /// The ring when it was opened.
+    pub ring: SeenRing,
+    /// What its driver does about the tokens of a ring.
+    pub habits: Cell<DriverHabits>,
+    /// It has asked which nodes there are.
+    pub asked_for_peers: Cell<bool>,
+    /// It is going to be closed, since tokens of the ring have moved.
+    is_leaving: Cell<bool>,
     in_flight: Cell<usize>,
     bytes_in_flight: Cell<usize>,
     /// Length of a large request that has been admitted and is not whole yet.
@@ -78,6 +97,7 @@ impl Client {
     /// A connection that has not said anything yet.
     pub fn new(reactor_state: Rc<CqlReactorState>, id: u64, peer: SocketAddr, out: Outbox) -> Self {
         let share = reactor_state.front_end.budget.share();
+        let ring = reactor_state.front_end.ring.seen();
         Self {
             out,
             id,
@@ -85,7 +105,12 @@ impl Client {
             reactor_state,
             stage: Cell::new(Stage::Initial),
             keyspace: RefCell::default(),
-            wants_schema: Cell::default(),
+            asked_for: Cell::default(),
+            opened: Instant::now(),
+            ring,
+            habits: Cell::default(),
+            asked_for_peers: Cell::default(),
+            is_leaving: Cell::default(),
             version: Cell::default(),
             user: RefCell::default(),
             dedicated: RefCell::default(),
@@ -95,6 +120,28 @@ impl Client {
             receiving: Cell::default(),
             share,
         }
+    }
+
+    /// It asks for these kinds of events, beside those that it has asked for.
+    pub fn register(&self, asked: &Register<'_>) {
+        let heard = self.asked_for.get();
+        self.asked_for.set(EventKinds {
+            schema: heard.schema || asked.asks_for("SCHEMA_CHANGE"),
+            topology: heard.topology || asked.asks_for("TOPOLOGY_CHANGE"),
+            status: heard.status || asked.asks_for("STATUS_CHANGE"),
+        });
+    }
+
+    /// Whether a driver learns the cluster on this connection: it has asked for events, or for the
+    /// nodes. Node's reads keyspaces between the two.
+    pub fn learns_cluster(&self) -> bool {
+        self.is_registered() || self.asked_for_peers.get()
+    }
+
+    /// Whether it has asked for events.
+    fn is_registered(&self) -> bool {
+        let EventKinds { schema, topology, status } = self.asked_for.get();
+        schema || topology || status
     }
 
     /// The name of a table of the schema, as `keyspace.table`.
@@ -190,8 +237,33 @@ impl Client {
 }
 
 impl ConnectedClient for Client {
-    fn hears_schema_in(&self) -> Option<Version> {
-        self.wants_schema.get().then(|| self.version.get().unwrap_or(Version::V4))
+    fn hears_in(&self, kind: &str) -> Option<Version> {
+        let heard = self.asked_for.get();
+        let hears = match kind {
+            "SCHEMA_CHANGE" => heard.schema,
+            "TOPOLOGY_CHANGE" => heard.topology,
+            "STATUS_CHANGE" => heard.status,
+            _ => false,
+        };
+        hears.then(|| self.version.get().unwrap_or(Version::V4))
+    }
+
+    fn knows_other_ring(&self) -> Option<Duration> {
+        let is_outdated = self.reactor_state.front_end.ring.has_moved_since(self.ring);
+        let leaves = is_outdated && self.is_registered() && !self.habits.get().keeps_tokens;
+        (leaves && !self.is_leaving.replace(true)).then(|| self.opened.elapsed())
+    }
+
+    fn connect_anew(&self) {
+        tracing::debug!(peer = %self.peer, "connection closed: its driver is to read the ring's tokens again");
+        self.share.budget().moved.inc();
+        if let (true, Some(version)) = (self.habits.get().is_idle, self.hears_in("STATUS_CHANGE")) {
+            let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+            let mut event = Vec::new();
+            Event::Status { change: "UP", address: nobody, port: 0 }.encode(&mut event);
+            self.tell(&Header::new(version, -1, Opcode::Event), &event);
+        }
+        self.out.stop_reading();
     }
 
     fn tell(&self, header: &Header, body: &[u8]) {

@@ -20,7 +20,7 @@ use futures_channel::{mpsc, oneshot};
 use crate::config::HostPort;
 use crate::frontend::cql::client::outbox::Outbox;
 use crate::frontend::cql::cluster::answer::{parsed, result_kind};
-use crate::frontend::cql::cluster::error::{CONNECT_TIMEOUT, CallError, ConnectError};
+use crate::frontend::cql::cluster::error::{CONNECT_TIMEOUT, CallError, ConnectError, HESITATION};
 use crate::frontend::cql::cluster::login::Login;
 use crate::frontend::cql::streams::{MAX_IN_FLIGHT, MAX_STREAMS, Queued, Waiters};
 use crate::metrics::{BackendMetrics, ConnectFailure};
@@ -29,8 +29,6 @@ use crate::metrics::{BackendMetrics, ConnectFailure};
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// A connection that owes answers and is silent for so long is given up.
 const SILENCE: Duration = Duration::from_secs(30);
-/// One that owes answers and is silent for so long is the last choice for further requests.
-const HESITATION: Duration = Duration::from_millis(500);
 /// Largest read at once.
 const READ_BUFFER: usize = 64 * 1024;
 

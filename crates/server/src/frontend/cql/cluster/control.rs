@@ -19,6 +19,7 @@ use crate::frontend::cql::cluster::agreement::{Away, agree};
 use crate::frontend::cql::cluster::backend::{Backend, Dial};
 use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::cluster::events::{Cluster, ControlState};
+use crate::frontend::cql::cluster::first::LeftNodes;
 use crate::frontend::cql::cluster::query::{ControlConnectionError, call, fetch, fetch_if_there};
 use crate::frontend::cql::cluster::schema::{self, Sources};
 use crate::frontend::cql::cluster::{nodes, system_read};
@@ -40,9 +41,9 @@ const LOOK_AT_NODES: Duration = Duration::from_secs(30);
 pub async fn run(front_end: Arc<CqlShared>) {
     let mut backoff = BACKOFF.0;
     let mut said = false;
-    let mut guarded = None;
+    let (mut guarded, left) = (None, LeftNodes::default());
     loop {
-        let served = serve(&front_end).await;
+        let served = serve(&front_end, &left).await;
         if !matches!(
             served,
             Served::Never(ControlConnectionError::Connect(ConnectError::Authentication(_)), _)
@@ -118,16 +119,16 @@ fn lost(front_end: &CqlShared) {
     front_end.listener.control(ControlState::Lost);
 }
 
-async fn serve(front_end: &Arc<CqlShared>) -> Served {
+async fn serve(front_end: &Arc<CqlShared>, left: &LeftNodes) -> Served {
     let reactor_state = CqlReactorState::of(front_end);
     let (pushed, events) = mpsc::unbounded();
     let mut version = Version::MAX;
-    let backend = loop {
+    let (backend, node) = loop {
         match front_end
-            .connect_own(version, Some(pushed.clone()), &reactor_state.backend_metrics)
+            .connect_control(version, left, &pushed, &reactor_state.backend_metrics)
             .await
         {
-            Ok((backend, _)) => break backend,
+            Ok(connected) => break connected,
             Err(ConnectError::Version(refused)) if refused > Version::ALL[0] => {
                 version = Version::ALL[refused as usize - 1];
             }
@@ -145,10 +146,16 @@ async fn serve(front_end: &Arc<CqlShared>) -> Served {
             *front_end.authenticator.write() = authenticator.as_deref().map(Arc::from);
             let authentication = authenticator.is_some();
             front_end.set_cluster(Cluster::Known { version, authentication, guarded: false });
+            left.forget();
             Served::Ended(follow(front_end, &backend, events, asked).await)
         }
         Err(error) => Served::Never(error, version),
     };
+    if let Served::Ended(ControlConnectionError::Timeout(_))
+    | Served::Never(ControlConnectionError::Timeout(_), _) = ended
+    {
+        left.leave(node);
+    }
     backend.close();
     ended
 }
@@ -180,13 +187,13 @@ async fn open(
             guarded: false,
         });
     }
+    note_missed(front_end, &front_end.schema.current(), &schema);
     front_end.listener.control(ControlState::Connected {
         cluster: node.cluster,
         release: node.release,
         data_center: node.data_center,
         schema_version: node.schema_version,
     });
-    note_missed(front_end, &front_end.schema.current(), &schema);
     front_end.schema.publish(schema);
     front_end.announce_untold();
     Ok(())
@@ -295,12 +302,13 @@ async fn schema_version(backend: &Rc<Backend>) -> Result<Option<String>, Control
     Ok(id.map(|id| id.to_string()))
 }
 
-/// Notes for clients how the schema has changed while nobody told us.
+/// Tells the cache, and notes for clients, how the schema has changed while nobody told us.
 fn note_missed(front_end: &CqlShared, before: &Schema, now: &Schema) {
     if before.is_unknown() {
         return;
     }
     let missed = now.changes_since(before).into_iter().map(|change| {
+        front_end.listener.schema_changed(&change, &front_end.schema);
         let mut event = Vec::new();
         Event::Schema(change).encode(&mut event);
         event

@@ -9,6 +9,8 @@ use crate::metrics::ConnectFailure;
 
 /// How long making a connection may take, handshake included.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A node that owes an answer and is silent for so long is the last choice.
+pub(crate) const HESITATION: Duration = Duration::from_millis(500);
 
 /// Why a request has no answer.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -56,6 +58,11 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// Whether the node said nothing at all.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, ConnectError::Unreachable { .. } | ConnectError::Timeout(_))
+    }
+
     /// What it counts as.
     pub(crate) fn label(&self) -> ConnectFailure {
         match self {

@@ -1,6 +1,7 @@
 //! Connecting to the database: the start of the protocol, the login, and the keyspace to be in.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode};
@@ -13,6 +14,40 @@ use crate::frontend::cql::cluster::answer::parsed;
 use crate::frontend::cql::cluster::backend::{Backend, Dial};
 use crate::frontend::cql::cluster::error::{CONNECT_TIMEOUT, ConnectError};
 use crate::frontend::cql::cluster::login::Login;
+use crate::metrics::BackendMetrics;
+
+/// A connection in the making. It is closed unless it is made, also where nobody waits any more.
+struct Attempt {
+    metrics: Arc<BackendMetrics>,
+    opened: Option<Rc<Backend>>,
+}
+
+impl Attempt {
+    fn new(metrics: &Arc<BackendMetrics>) -> Attempt {
+        metrics.connecting.inc();
+        Attempt { metrics: metrics.clone(), opened: None }
+    }
+
+    async fn make(mut self, target: &HostPort, dial: Dial) -> Result<Rc<Backend>, ConnectError> {
+        let backend = Backend::open(target, &dial, true).await?;
+        self.opened = Some(backend.clone());
+        compio::time::timeout(CONNECT_TIMEOUT, backend.handshake(dial.login))
+            .await
+            .unwrap_or_else(|_| Err(ConnectError::Timeout(backend.address.clone())))?;
+        backend.set_ready();
+        self.opened = None;
+        Ok(backend)
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.metrics.connecting.dec();
+        if let Some(backend) = self.opened.take() {
+            backend.close();
+        }
+    }
+}
 
 impl Backend {
     /// Connects and makes the handshake.
@@ -21,27 +56,11 @@ impl Backend {
     /// What went wrong; [`ConnectError::Refused`] has the server's words.
     pub async fn connect(target: &HostPort, dial: Dial) -> Result<Rc<Self>, ConnectError> {
         let metrics = dial.metrics.clone();
-        metrics.connecting.inc();
-        let result = Self::connect_one(target, dial).await;
-        metrics.connecting.dec();
+        let result = Attempt::new(&metrics).make(target, dial).await;
         if let Err(error) = &result {
             metrics.failures.inc(error.label());
         }
         result
-    }
-
-    async fn connect_one(target: &HostPort, dial: Dial) -> Result<Rc<Self>, ConnectError> {
-        let backend = Self::open(target, &dial, true).await?;
-        let result =
-            match compio::time::timeout(CONNECT_TIMEOUT, backend.handshake(dial.login)).await {
-                Ok(result) => result,
-                Err(_) => Err(ConnectError::Timeout(backend.address.clone())),
-            };
-        match result {
-            Ok(()) => backend.set_ready(),
-            Err(_) => backend.close(),
-        }
-        result.map(|()| backend)
     }
 
     async fn handshake(&self, login: Option<Login>) -> Result<(), ConnectError> {

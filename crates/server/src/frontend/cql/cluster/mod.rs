@@ -6,6 +6,7 @@ pub(crate) mod backend;
 pub(crate) mod control;
 pub(crate) mod error;
 pub(crate) mod events;
+pub(crate) mod first;
 mod handshake;
 pub(crate) mod login;
 pub(crate) mod nodes;

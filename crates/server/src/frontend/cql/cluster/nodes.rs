@@ -97,10 +97,20 @@ impl Topology {
         !self.spread || self.nodes.iter().any(near)
     }
 
-    /// Where a control connection can be made: contact points first, then what was learned.
+    /// Where a connection of our own can be made: contact points first, then what was learned.
     pub fn targets(&self) -> Vec<NodeId> {
         let mut all = self.contacts.clone();
         all.extend(self.nodes.iter().map(|node| node.id).filter(|id| !self.contacts.contains(id)));
+        all
+    }
+
+    /// As [`Topology::targets`], of one data centre alone.
+    pub fn targets_in(&self, data_center: &str) -> Vec<NodeId> {
+        let mut all = self.targets();
+        if self.spread {
+            let is_in = |node: &Node| node.place.data_center == data_center;
+            all.retain(|id| self.nodes.iter().any(|node| node.id == *id && is_in(node)));
+        }
         all
     }
 }

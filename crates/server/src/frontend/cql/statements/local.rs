@@ -7,7 +7,7 @@ use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::{self, ErrorBody, ErrorDetail, encode_extras};
 use afterglow_cql::statement::Marker;
-use afterglow_cql::system::{SystemError, SystemQuery, SystemTables};
+use afterglow_cql::system::{SystemError, SystemQuery, SystemTable, SystemTables};
 use uuid::Uuid;
 
 use crate::frontend::cql::client::request::Request;
@@ -28,6 +28,9 @@ pub fn asked(plan: &Plan) -> Option<&SystemQuery> {
 /// or the last known while it is away.
 pub async fn answer(mut request: Request, question: SystemQuery) {
     let front_end = request.client().reactor_state.front_end.clone();
+    if question.table() != SystemTable::Local {
+        request.client().asked_for_peers.set(true);
+    }
     // Always of one node: drivers take another's row for another database.
     let first = Candidates {
         nodes: front_end.topology.current().first().into_iter().collect(),
@@ -41,7 +44,13 @@ pub async fn answer(mut request: Request, question: SystemQuery) {
     let Some(tables) = front_end.system.read().clone() else {
         return request.fail(&CallError::NotSent("system.local could not be read".into()));
     };
-    let tables = tables.shown(front_end.advertised(), front_end.config.host_id);
+    let client = request.client();
+    let tables = match &front_end.ring_view() {
+        Some(ring) => {
+            tables.with_ring(front_end.advertised(), ring, client.habits.get(), client.ring.version)
+        }
+        None => tables.shown(front_end.advertised(), front_end.config.host_id),
+    };
     if !tables.has(question.table()) {
         // The database has no such table either, and says so in its own words.
         return request.pass(Path::Pass);

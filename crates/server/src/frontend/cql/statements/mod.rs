@@ -1,5 +1,6 @@
 //! Statements: which are prepared, what survives a restart, and which are answered here.
 
+pub(crate) mod keyspaces;
 pub(crate) mod local;
 pub(crate) mod outdated;
 pub(crate) mod plan_file;

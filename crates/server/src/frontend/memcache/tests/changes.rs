@@ -85,3 +85,70 @@ fn reads_that_change_are_counted_by_where_their_object_was() {
     let ([memory, flash], misses) = (after.0, after.1);
     assert_eq!((memory - before.0[0], flash - before.0[1], misses - before.1), (4, 2, 3));
 }
+
+#[test]
+fn what_changes_that_wait_for_flash_hold_counts_as_what_will_be_answered() {
+    const LEN: usize = 30_000;
+    let opened = Opened::new(200);
+    for verb in ["append", "prepend", "replace"] {
+        let front_end = opened.front_end.front_end.clone();
+        let carried_out = opened.reactors.block_on(0, move || async move {
+            let reactor_state = MemcacheReactorState::of(&front_end);
+            let answers = answers::Answers::new(reactor_state.budget.share(), 0);
+            let mut session = MemcacheSession::new(reactor_state, answers);
+            let mut change = |n| {
+                let line = format!("{verb} cold{n} 0 0 {LEN}\r\n{}\r\n", "x".repeat(LEN));
+                let mut decoder = Decoder::new(1 << 15, false);
+                let Decoded::Request(_, request) = decoder.next(line.as_bytes()) else {
+                    panic!("not a request: {line}");
+                };
+                matches!(session.perform(request), Performed::Done)
+            };
+            (0..200).take_while(|n| change(*n)).count()
+        });
+        let held = carried_out.expect("the reactor runs") * LEN;
+        assert!((1..1 << 21).contains(&held), "{verb}: {held} bytes of values");
+    }
+}
+
+/// Carries out a line on a connection that sends nothing. Returns how that ended, and the bytes of
+/// the answers so far.
+fn carry_out(opened: &Opened, line: String) -> (bool, usize) {
+    let front_end = opened.front_end.front_end.clone();
+    let carried = opened.reactors.block_on(0, move || async move {
+        let reactor_state = MemcacheReactorState::of(&front_end);
+        let answers = answers::Answers::new(reactor_state.budget.share(), 0);
+        let mut session = MemcacheSession::new(reactor_state, answers.clone());
+        let Decoded::Request(_, request) = Decoder::new(1 << 15, false).next(line.as_bytes())
+        else {
+            panic!("not a request: {line}");
+        };
+        let blocked = matches!(session.perform(request), Performed::Blocked);
+        let mut bytes = Vec::new();
+        answers.take(&mut bytes);
+        (blocked, bytes.len())
+    });
+    carried.expect("the reactor runs")
+}
+
+#[test]
+fn a_line_of_many_keys_waits_for_room_whether_or_not_it_changes_their_expiry() {
+    const LEN: usize = 30_000;
+    let opened = Opened::new(400);
+    let mut client = connect(&opened.front_end);
+    client.send(&format!("set large 0 0 {LEN}\r\n{}\r\n", "x".repeat(LEN)));
+    assert_eq!(client.line(), "STORED");
+    for verb in ["get", "gets", "gat 0", "gats 0", "gat 100"] {
+        let (blocked, bytes) = carry_out(&opened, format!("{verb}{}\r\n", " large".repeat(1000)));
+        assert!(blocked, "{verb}: {bytes} bytes of answers that nobody took");
+        assert!((LEN..2 << 20).contains(&bytes), "{verb}: {bytes} bytes of answers");
+    }
+    let cold: String = (0..400).map(|n| format!(" cold{n}")).collect();
+    for verb in ["get", "gat 100"] {
+        let begun = opened.slow.state.lock().begun;
+        let (blocked, _) = carry_out(&opened, format!("{verb}{cold}\r\n"));
+        // One that waits for its turn has not begun yet.
+        let begun = opened.slow.state.lock().begun - begun;
+        assert!(blocked && begun <= 256, "{verb}: {begun} reads of flash at once");
+    }
+}

@@ -64,11 +64,32 @@ fn connections_that_come_and_go_are_told() {
     let mut client = connect(&opened.front_end);
     line("type=conn_new rip=127.0.0.1 transport=tcp");
     client.send("GET / HTTP/1.1\r\n");
-    line("type=conn_close rip=127.0.0.1 transport=tcp reason=normal");
+    line("type=conn_close rip=127.0.0.1 transport=tcp reason=error");
     let mut client = connect(&opened.front_end);
     line("type=conn_new rip=127.0.0.1 transport=tcp");
     client.send(&"x".repeat(3000));
     line("type=conn_close rip=127.0.0.1 transport=tcp reason=error");
+}
+
+#[test]
+fn connections_have_one_number_in_statistics_and_in_what_is_told() {
+    let opened = Opened::new(0);
+    let mut watcher = watch(&opened, "fetchers");
+    let mut client = connect(&opened.front_end);
+    client.send("get warm\r\nstats conns\r\n");
+    let told = watcher.line();
+    let number = told.split(' ').find_map(|word| word.strip_prefix("cfd=")).expect("a number");
+    assert_eq!(client.lines(), ["VALUE warm 0 2", "hi", "END"]);
+    let lines: Vec<_> =
+        std::iter::repeat_with(|| client.line()).take_while(|line| line != "END").collect();
+    let states: Vec<_> = lines.iter().filter(|line| line.contains(":state ")).collect();
+    assert_eq!(states.len(), 3, "the listener, the watcher and the client: {states:?}");
+    let of_client = |line: &&&String| line.starts_with(&format!("STAT {number}:state conn_"));
+    let listener = opened.front_end.address().expect("a port");
+    let came_to = format!("STAT {number}:listen_addr tcp:{listener}");
+    assert!(lines.contains(&came_to), "the port that it has: {lines:?}");
+    let of_client: Vec<_> = states.iter().filter(of_client).collect();
+    assert!(of_client.len() == 1 && !of_client[0].contains("watch"), "{told}: {states:?}");
 }
 
 #[test]

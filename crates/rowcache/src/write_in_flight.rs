@@ -13,6 +13,8 @@
 //!   unknown outcome.
 //! - A write that was planned for a schema that has changed by the time the gates are closed drops
 //!   everything.
+//! - A write whose table has been dropped and created again by the time it is answered drops all of
+//!   the new table.
 //! - A statement that is not understood drops nothing before it is answered. Nothing is served
 //!   meanwhile.
 
@@ -103,12 +105,12 @@ impl<W> RowCache<W> {
     /// older schema, and may touch anything.
     pub fn begin_write(
         self: &Arc<Self>,
-        touched: &WriteScope,
+        scope: &WriteScope,
         weak: bool,
         dead_after: u32,
         is_current: impl FnOnce() -> bool,
     ) -> WriteInFlight<W> {
-        let undropped = touched.may_be_nothing().then(|| touched.doomed().to_vec());
+        let undropped = scope.may_be_nothing().then(|| scope.invalidations().to_vec());
         if undropped.is_some() {
             self.doubts.fetch_add(1, Ordering::AcqRel);
         }
@@ -117,7 +119,7 @@ impl<W> RowCache<W> {
             gates: Vec::new(),
             intents: Vec::new(),
             nature: Nature {
-                conditional: touched.conditional,
+                conditional: scope.conditional,
                 undropped: undropped.is_some(),
                 dead_after,
                 weak: false,
@@ -126,9 +128,9 @@ impl<W> RowCache<W> {
             undropped,
             settled: false,
         };
-        write.close(touched.gates());
+        write.close(scope.gates());
         if write.undropped.is_none() {
-            touched.doomed().iter().for_each(|doomed| self.drop_rows(doomed));
+            scope.invalidations().iter().for_each(|one| self.drop_rows(one));
         }
         if !is_current() {
             write.close(vec![GateScope::Everything]);
@@ -143,8 +145,8 @@ impl<W> RowCache<W> {
     }
 
     /// Nothing to wait for: the namespace is write-back.
-    fn drop_rows(&self, doomed: &Invalidation) {
-        match doomed {
+    fn drop_rows(&self, invalidation: &Invalidation) {
+        match invalidation {
             Invalidation::Row(key) => drop(self.rows.submit_remove(key)),
             Invalidation::Partition(token) => drop(self.rows.submit_bump_epoch(*token)),
             Invalidation::Table(group) => drop(self.rows.submit_remove_group(*group)),
@@ -154,15 +156,21 @@ impl<W> RowCache<W> {
 
     /// Drops rows for a reason other than a write of ours: a schema change, a lost control
     /// connection. Fills in flight are not installed.
-    pub fn forget(self: &Arc<Self>, touched: &WriteScope) {
-        self.begin_write(touched, false, 0, || true).settle(Answered::Definite);
+    pub fn forget(self: &Arc<Self>, scope: &WriteScope) {
+        self.begin_write(scope, false, 0, || true).settle(Answered::Definite);
     }
 
     /// From now on rows are read from other replicas, which may lack writes acknowledged so far.
     /// The cached rows are correct.
     pub fn moved(self: &Arc<Self>) {
-        let touched = WriteScope::everything().without_drops();
-        self.begin_write(&touched, true, 0, || true).settle(Answered::Definite);
+        self.weaken(WriteScope::everything());
+    }
+
+    /// From now on fills of this may miss writes acknowledged so far. The cached rows are correct.
+    /// This is noted as an intent, so that a restart does not end it.
+    pub fn weaken(self: &Arc<Self>, scope: WriteScope) {
+        let scope = scope.without_drops();
+        self.begin_write(&scope, true, 0, || true).settle(Answered::Definite);
     }
 
     /// Another instance held the lease and did not say that its writes were settled. Fills may miss
@@ -172,9 +180,9 @@ impl<W> RowCache<W> {
     }
 
     /// As [`RowCache::forget`], when writes that we did not see may still be in flight.
-    pub fn forget_and_hold(self: &Arc<Self>, touched: &WriteScope) {
+    pub fn forget_and_hold(self: &Arc<Self>, scope: &WriteScope) {
         let unseen = Answered::Unknown(InDoubt::ConnectionLost);
-        self.begin_write(touched, false, 0, || true).settle(unseen);
+        self.begin_write(scope, false, 0, || true).settle(unseen);
     }
 
     /// Nothing is in flight any more. The intents noted now are complete, and survive power loss.
@@ -195,12 +203,19 @@ impl<W> WriteInFlight<W> {
         self.gates.extend(gates);
     }
 
+    /// The write was answered, and may have touched this as well
+    /// ([`WriteScope::replaced`]). To be called before it is settled.
+    pub fn widen(&mut self, more: &WriteScope) {
+        self.close(more.gates());
+        more.invalidations().iter().for_each(|dropped| self.cache.drop_rows(dropped));
+    }
+
     /// The database's answer says what a write of unknown scope has changed: a part of the schema.
     /// Consistency levels do not matter for that.
-    pub fn narrow(&mut self, doomed: &[Invalidation]) {
+    pub fn narrow(&mut self, invalidations: &[Invalidation]) {
         self.weak = false;
         if let Some(undropped) = &mut self.undropped {
-            *undropped = doomed.to_vec();
+            *undropped = invalidations.to_vec();
         }
     }
 
@@ -218,7 +233,7 @@ impl<W> WriteInFlight<W> {
         self.settled = true;
         if let Some(undropped) = self.undropped.take() {
             if answered != Answered::Refused {
-                undropped.iter().for_each(|doomed| self.cache.drop_rows(doomed));
+                undropped.iter().for_each(|one| self.cache.drop_rows(one));
             }
             self.cache.doubts.fetch_sub(1, Ordering::AcqRel);
         }

@@ -1,0 +1,191 @@
+//! A read of one row that the cache does not have: it fills the row from the database, waits for
+//! another's fill, or goes past the cache. In a ring a row may come from where it was cached
+//! before.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use afterglow_cql::token::murmur3;
+use afterglow_rowcache::clock::Moment;
+use afterglow_rowcache::entry::Row;
+use afterglow_rowcache::gate::{Join, Ticket};
+use afterglow_rowcache::install::{Installed, ReturnedFill};
+use afterglow_rowcache::row::Filled;
+use afterglow_rowcache::serve::CachePermission;
+use afterglow_rowcache::tables::FILL_AT;
+use futures_channel::oneshot;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use super::FillWaiter;
+use super::fill::{Ask, FillFailure};
+use super::read::{Pending, allow, ask, is_allowed};
+use super::ring::carried;
+use crate::frontend::cql::KeptBackend;
+use crate::metrics::{CarriedFrom, FillOutcome, MissReason, Path};
+
+/// How often a fill checks whether the nodes that it asked are silent.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// Nodes that a fill asks at most.
+const MOST_ASKED: usize = 3;
+
+impl Pending {
+    pub(super) async fn missed(self, permission: CachePermission) {
+        let mut hears = None;
+        let waiter = || {
+            let (sender, receiver) = oneshot::channel();
+            hears = Some(receiver);
+            sender
+        };
+        let (read, terms) = (self.read(), &self.terms);
+        match self.shared.cache.join(&read.table, &terms.key, permission, waiter) {
+            Join::Lead(ticket) => self.lead(ticket, permission).await,
+            Join::Wait => {
+                self.request.metrics().misses.inc(MissReason::Coalesced);
+                let row = match hears {
+                    Some(hears) => hears.await.ok().flatten(),
+                    None => None,
+                };
+                // The read that leads may have been planned for an older shape of the table than
+                // this request.
+                let row = row.filter(|row| row.stored().fingerprint() == self.read().fingerprint);
+                match row {
+                    // The row was read with another client's rights.
+                    Some(row) if is_allowed(&self.request, self.read()) => {
+                        self.reply(row, Path::Miss).await
+                    }
+                    Some(_) => ask(self.request, self.plan).await,
+                    None => self.request.pass(Path::Miss),
+                }
+            }
+            Join::Bypass(reason) => {
+                self.request.metrics().misses.inc(reason.into());
+                self.request.pass(Path::Miss);
+            }
+        }
+    }
+
+    async fn lead(self, ticket: Ticket<FillWaiter>, permission: CachePermission) {
+        let Some(weak) = self.fill_terms(permission) else {
+            drop(ticket);
+            self.request.metrics().misses.inc(MissReason::Quarantined);
+            return self.request.pass(Path::Miss);
+        };
+        let (asked_at, asked) = (self.shared.cache.clock().moment(), Instant::now());
+        let terms = (permission, asked_at, weak);
+        if let Some((filled, from)) = self.carried(permission).await {
+            let (_, row) = self.install(filled, terms, ticket);
+            let path = match from {
+                CarriedFrom::Here => Path::Flash,
+                CarriedFrom::OldOwner => Path::Ring,
+            };
+            return self.answer(row, path).await;
+        }
+        let filled = self.fill(asked_at.unix).await;
+        let fills = &self.request.metrics().fills;
+        match filled {
+            Ok(filled) => {
+                allow(&self.request, self.read(), asked);
+                let (installed, row) = self.install(filled, terms, ticket);
+                fills.inc(installed.into());
+                self.answer(row, Path::Miss).await;
+            }
+            // Whatever the database's reason to refuse the fill, its answer to the client's own
+            // request counts.
+            Err(failure) => {
+                fills.inc(match failure {
+                    FillFailure::Failed => FillOutcome::Failed,
+                    FillFailure::Uncacheable => FillOutcome::Uncacheable,
+                    FillFailure::Late => FillOutcome::Late,
+                });
+                drop(ticket);
+                self.request.pass(Path::Miss);
+            }
+        }
+    }
+
+    /// The row as it was cached before its shard moved. The database need not be asked whether the
+    /// client may read it.
+    async fn carried(&self, permission: CachePermission) -> Option<(Filled, CarriedFrom)> {
+        let may = matches!(permission, CachePermission::Exclusive { .. })
+            && is_allowed(&self.request, self.read());
+        if !may {
+            return None;
+        }
+        let (key, fingerprint) = (&self.terms.key, self.read().fingerprint);
+        carried(&self.shared, key, fingerprint, self.request.metrics()).await
+    }
+
+    fn install(
+        &self,
+        filled: Filled,
+        (cache_permission, asked_at, weak): (CachePermission, Moment, bool),
+        ticket: Ticket<FillWaiter>,
+    ) -> (Installed, Option<Row>) {
+        let (plan, key) = (self.read(), &self.terms.key);
+        let fill = ReturnedFill { plan, key, filled, cache_permission, asked_at, weak };
+        self.shared.install(fill, ticket)
+    }
+
+    async fn answer(self, row: Option<Row>, path: Path) {
+        match row {
+            Some(row) => self.reply(row, path).await,
+            None => self.request.pass(Path::Miss),
+        }
+    }
+
+    /// Whether the row may be filled now, and whether it may miss writes of the shard's last owner.
+    fn fill_terms(&self, permission: CachePermission) -> Option<bool> {
+        let Some(ring) = self.shared.ring.get() else { return Some(false) };
+        if matches!(permission, CachePermission::Bounded { .. }) {
+            return Some(false);
+        }
+        let weak = ring.may_fill(murmur3(self.terms.key.partition_key()))?;
+        // The terms are of the epoch that the permission is of: epochs only grow, and it is the
+        // same before and after.
+        let now = self.shared.cache.row_permission(&self.read().table, &self.terms.key);
+        (now == Ok(permission)).then_some(weak)
+    }
+
+    /// Reads the whole row, from another node too if the first is silent. It ends when nobody waits
+    /// any longer: an answer that comes later is dropped with its ticket.
+    async fn fill(&self, asked_at: u32) -> Result<Filled, FillFailure> {
+        let filled =
+            compio::time::timeout(self.shared.fill_timeout, self.fill_from_any(asked_at)).await;
+        filled.unwrap_or(Err(FillFailure::Late))
+    }
+
+    /// The first answer counts. All reads were sent after `asked_at`, and after the ticket was
+    /// taken.
+    async fn fill_from_any(&self, asked_at: u32) -> Result<Filled, FillFailure> {
+        let first = self.request.connection().await.map_err(|_| FillFailure::Failed)?;
+        // A quorum of another data centre may lack what was acknowledged in ours.
+        if !self.request.client().reactor_state.is_near(&first) {
+            return Err(FillFailure::Failed);
+        }
+        let (mut asked, mut reads) = (vec![Rc::clone(&first)], FuturesUnordered::new());
+        reads.push(self.fill_from(first, asked_at));
+        loop {
+            match compio::time::timeout(TIMEOUT, reads.next()).await {
+                Ok(Some(Err(FillFailure::Failed))) if !reads.is_empty() => continue,
+                Ok(Some(filled)) => return filled,
+                Ok(None) => return Err(FillFailure::Failed),
+                // A node that answers other requests is busy, not silent. Another node would not be
+                // faster.
+                Err(_)
+                    if asked.len() < MOST_ASKED
+                        && asked.iter().all(|backend| backend.is_silent()) => {}
+                Err(_) => continue,
+            }
+            if let Some(another) = self.request.connection_beside(&asked) {
+                asked.push(Rc::clone(&another));
+                reads.push(self.fill_from(another, asked_at));
+            }
+        }
+    }
+
+    async fn fill_from(&self, backend: KeptBackend, asked_at: u32) -> Result<Filled, FillFailure> {
+        let ask = Ask { plan: self.read(), key: &self.terms.key, consistency: FILL_AT };
+        self.shared.statements.fill(&backend, ask, self.terms.generation, asked_at).await
+    }
+}

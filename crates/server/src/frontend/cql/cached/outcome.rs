@@ -1,0 +1,19 @@
+//! What the database's answer to a write says of its outcome.
+
+use afterglow_cql::frame::{Envelope, Opcode};
+use afterglow_rowcache::write_in_flight::{Answered, InDoubt};
+
+use crate::frontend::cql::{CallError, error_code};
+
+/// What the database's answer says of a write; `in_steps`: see [`Answered::by_error`].
+pub(super) fn answered(answer: &Result<Envelope, CallError>, in_steps: bool) -> Answered {
+    match answer {
+        Ok(answer) if answer.header.opcode == Opcode::Result => Answered::Definite,
+        Ok(answer) => match error_code(answer) {
+            Some(code) => Answered::by_error(code, in_steps),
+            None => Answered::Unknown(InDoubt::ServerError),
+        },
+        Err(CallError::NotSent(_)) => Answered::Refused,
+        Err(CallError::Lost) => Answered::Unknown(InDoubt::ConnectionLost),
+    }
+}

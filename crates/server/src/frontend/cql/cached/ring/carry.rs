@@ -1,0 +1,69 @@
+//! Rows that were cached under an earlier epoch of their shard. After a move, or when this instance
+//! comes back, a read that misses looks for such a row before it asks the database.
+//!
+//! 1. The read leads a fill, so a write that begins from now on overtakes it.
+//! 2. The row is looked up here: this instance may have owned the shard before.
+//! 3. The shard's old owner is asked (PULL), for a time after the move.
+//! 4. What was found counts if the ring knows that no write has touched it since. The ring is asked
+//!    after the row was found.
+//!
+//! A shard that has not moved in this process' time costs one look at the member.
+
+use std::time::Duration;
+
+use afterglow_cql::plan::RowKey;
+use afterglow_cql::token::murmur3;
+use afterglow_ring::{MemberId, Message};
+use afterglow_rowcache::carried::CarriedRow;
+use afterglow_rowcache::row::Filled;
+
+use super::core::{PeerAnswer, Ring, now};
+use crate::frontend::cql::cached::state::CachedState;
+use crate::metrics::{CarriedFrom, FrontEndMetrics};
+
+/// The old owner answers from its cache or not at all. Later than that the database is asked.
+const TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Looks for a row that is missing where it was cached before, and says where it was found, which
+/// is counted. The caller leads the fill of it.
+pub async fn carried(
+    shared: &CachedState,
+    key: &RowKey,
+    fingerprint: u64,
+    metrics: &FrontEndMetrics,
+) -> Option<(Filled, CarriedFrom)> {
+    let ring = shared.ring.get()?;
+    let token = murmur3(key.partition_key());
+    let from = ring.carried(token)?;
+    let counts = |row: &CarriedRow| row.fits(fingerprint) && ring.counts_still(token, row.epoch);
+    let hit = shared.look_up(key.engine_key(), metrics).await.ok();
+    let row = hit.and_then(|hit| shared.cache.carried(&hit, from.shard, from.epoch));
+    if let Some(row) = row.filter(counts) {
+        metrics.carried.inc(CarriedFrom::Here);
+        return Some((row.into_filled(), CarriedFrom::Here));
+    }
+    let row = ring.pull(from.old_owner?, token, key).await.filter(counts)?;
+    metrics.carried.inc(CarriedFrom::OldOwner);
+    Some((row.into_filled(), CarriedFrom::OldOwner))
+}
+
+impl Ring {
+    /// Asks the old owner of a shard for a row.
+    async fn pull(&self, from: MemberId, token: i64, key: &RowKey) -> Option<CarriedRow> {
+        if self.silent_owners.has(from, now()) {
+            return None;
+        }
+        let key = afterglow_ring::RowKey { token, bytes: key.engine_key().to_vec() };
+        let (_open, answer) = self.question(from, |number| Message::Pull { number, key })?;
+        match compio::time::timeout(TIMEOUT, answer).await {
+            Ok(Ok(PeerAnswer::Pulled(Some((epoch, Some(bytes)))))) => {
+                CarriedRow::decode(epoch, &bytes.into())
+            }
+            Ok(_) => None,
+            Err(_) => {
+                self.silent_owners.note(from, now());
+                None
+            }
+        }
+    }
+}

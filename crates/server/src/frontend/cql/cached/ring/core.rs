@@ -1,0 +1,469 @@
+//! The member of the ring, behind one lock. Every input reads the clock under the lock, after it
+//! has come; what the member decides is carried out when the lock is free.
+//!
+//! Invariants:
+//! - What the cache may serve ([`Shards`](afterglow_rowcache::shards::Shards), then the lease) is
+//!   set under the lock, before any message leaves that tells others of it.
+//! - Nothing is cached under policies that are not known to be those of the ring's other members.
+//! - A write whose client has gone before its permits came is reported as refused.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use afterglow_ring::{
+    Action, Agreement, Answer, Carried, Config, Durable, Envelope, Incarnation, Io, Kept, Map,
+    Member, MemberId, Message, Profile, Setting, Time, WriteResult,
+};
+use futures_channel::{mpsc, oneshot};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use rustix::time::{ClockId, clock_gettime};
+use uuid::Uuid;
+
+use super::rows::{IsCurrent, RingRows};
+use super::silent_owners::SilentOwners;
+use crate::frontend::cql::cached::RowCache;
+use crate::ring_link::Transport;
+
+/// What the keeper does for the member, with its connection to the database.
+pub enum DatabaseJob {
+    /// Read the ring's row at SERIAL.
+    ReadMap {
+        /// Comes back with the answer.
+        id: u64,
+    },
+    /// Put this map in, if the version is the one before.
+    Transact {
+        /// Comes back with the answer.
+        id: u64,
+        /// The map.
+        map: Arc<Map>,
+    },
+}
+
+/// What a client's write hears.
+pub enum WriteEvent {
+    /// Every owner has granted it: it may be sent, under this number.
+    Permitted(u64),
+    /// It may be acknowledged.
+    Acknowledged,
+    /// It has failed.
+    Failed,
+}
+
+/// One instance in its ring.
+pub struct Ring {
+    me: MemberId,
+    config: Arc<Config>,
+    pub(super) cache: Arc<RowCache>,
+    /// This process.
+    life: Incarnation,
+    inner: Mutex<Locked>,
+    transport: OnceLock<Transport>,
+    jobs: mpsc::UnboundedSender<DatabaseJob>,
+    /// The adopted map, for reads.
+    map: RwLock<Option<Arc<Map>>>,
+    gets: Mutex<Gets>,
+    pub(super) silent_owners: SilentOwners,
+    /// See [`Ring::close`].
+    closed: AtomicBool,
+}
+
+struct Locked {
+    member: Member,
+    rows: RingRows,
+    clients: HashMap<u64, mpsc::UnboundedSender<WriteEvent>>,
+    next_client: u64,
+    /// What the shards that the cache serves were last made of.
+    served: (u64, usize, bool),
+    /// Generation of the policies that the member's settings are of.
+    generation: u64,
+    /// Of which map, and of which generation, the settings were last compared.
+    compared: (u64, u64),
+}
+
+/// Questions to other instances that are not answered yet.
+#[derive(Default)]
+struct Gets {
+    next: u64,
+    waiting: HashMap<u64, (MemberId, oneshot::Sender<PeerAnswer>)>,
+}
+
+/// What another instance says to a question.
+pub enum PeerAnswer {
+    /// The owner's answer to GET.
+    Found(Answer),
+    /// The old owner's answer to PULL: under which epoch it has cached the row, and the row.
+    Pulled(Option<(u64, Option<Vec<u8>>)>),
+}
+
+/// Microseconds of a clock that never steps and counts while the machine sleeps.
+pub fn now() -> Time {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
+}
+
+/// The instance in the map: the first half of its identity.
+pub fn member_id(instance: Uuid) -> MemberId {
+    MemberId(instance.as_u64_pair().0)
+}
+
+impl Ring {
+    /// An instance that starts, with what its last process left. What it asks of the database goes
+    /// to `jobs`. `generation`: of the policies that the settings in its profile are of.
+    pub fn new(
+        me: MemberId,
+        profile: Profile,
+        config: Arc<Config>,
+        durable: Durable,
+        (cache, is_current): (Arc<RowCache>, IsCurrent),
+        jobs: mpsc::UnboundedSender<DatabaseJob>,
+        generation: u64,
+    ) -> Arc<Ring> {
+        cache.share(config.shards);
+        let mut rows = RingRows::new(cache.clone(), is_current);
+        let mut random = random;
+        let mut io = Io { now: now(), rows: &mut rows, random: &mut random, actions: Vec::new() };
+        let member = Member::start(me, profile, config.clone(), durable, &mut io);
+        let life = member.life();
+        let inner = Locked {
+            member,
+            rows,
+            clients: HashMap::new(),
+            next_client: 0,
+            served: (0, 0, false),
+            generation,
+            compared: (0, generation),
+        };
+        Arc::new(Ring {
+            me,
+            life,
+            config,
+            cache,
+            inner: Mutex::new(inner),
+            transport: OnceLock::new(),
+            jobs,
+            map: RwLock::default(),
+            gets: Mutex::default(),
+            silent_owners: SilentOwners::default(),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// The links, once they are open.
+    pub fn set_transport(&self, transport: Transport) {
+        // Set once, at the start.
+        let _ = self.transport.set(transport);
+    }
+
+    /// The links.
+    pub fn transport(&self) -> Option<&Transport> {
+        self.transport.get()
+    }
+
+    /// This instance.
+    pub fn me(&self) -> MemberId {
+        self.me
+    }
+
+    /// This process.
+    pub fn life(&self) -> Incarnation {
+        self.life
+    }
+
+    /// When the lease ends, on the clock of [`now`]; 0 for none.
+    pub fn lease_end(&self) -> Time {
+        self.inner.lock().member.lease_end()
+    }
+
+    /// What a restart needs to know.
+    pub fn kept(&self) -> Kept {
+        self.inner.lock().member.kept()
+    }
+
+    /// The policies are of this generation now, and so are the settings. Nothing is cached until
+    /// the ring's are known to be the same.
+    pub fn set_settings(&self, generation: u64, settings: impl FnOnce() -> Vec<Setting>) {
+        let mut inner = self.inner.lock();
+        if inner.generation != generation {
+            inner.generation = generation;
+            self.with_locked(inner, |member, _| member.set_settings(settings()));
+        }
+    }
+
+    /// Whether the settings are those of the ring; and the settings.
+    pub fn agreement(&self) -> (Agreement, Vec<Setting>) {
+        let inner = self.inner.lock();
+        (inner.member.agreement(), inner.member.settings().to_vec())
+    }
+
+    /// How many microseconds ago the database last showed this instance as a member.
+    pub fn since_confirmed(&self) -> Option<Time> {
+        let confirmed = self.inner.lock().member.confirmed()?;
+        Some(now().saturating_sub(confirmed))
+    }
+
+    /// See [`Member::drifting`].
+    pub fn drifting(&self) -> (Vec<MemberId>, bool) {
+        let inner = self.inner.lock();
+        inner.member.drifting(now())
+    }
+
+    /// Takes no messages any more: the process ends.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        if let Some(transport) = self.transport.get() {
+            transport.stop();
+        }
+        self.cache.lease().end();
+    }
+
+    /// The protocol's durations.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The adopted map.
+    pub fn map(&self) -> Option<Arc<Map>> {
+        self.map.read().clone()
+    }
+
+    /// The other instance that owns a token.
+    pub fn owner(&self, token: i64) -> Option<MemberId> {
+        let map = self.map.read();
+        map.as_ref()?.owner_of(token).filter(|owner| *owner != self.me)
+    }
+
+    /// Gives the member an input, and carries out what it decides.
+    pub fn with<T>(&self, act: impl FnOnce(&mut Member, &mut Io<'_>) -> T) -> T {
+        self.with_locked(self.inner.lock(), act)
+    }
+
+    fn with_locked<T>(
+        &self,
+        mut inner: MutexGuard<'_, Locked>,
+        act: impl FnOnce(&mut Member, &mut Io<'_>) -> T,
+    ) -> T {
+        let (done, mut actions) = inner.input(act);
+        self.publish(&mut inner);
+        let mut abandoned = Vec::new();
+        let mut outside = Vec::new();
+        loop {
+            for action in actions.drain(..) {
+                match action {
+                    Action::SendWrite { number, client } => {
+                        if !inner.tell(client, WriteEvent::Permitted(number)) {
+                            abandoned.push(number);
+                        }
+                    }
+                    Action::Acknowledge { client } => {
+                        inner.tell(client, WriteEvent::Acknowledged);
+                    }
+                    Action::Fail { client, .. } => {
+                        inner.tell(client, WriteEvent::Failed);
+                    }
+                    other => outside.push(other),
+                }
+            }
+            let Some(number) = abandoned.pop() else { break };
+            let refused = |member: &mut Member, io: &mut Io<'_>| {
+                member.written(number, WriteResult::Refused, io);
+            };
+            actions = inner.input(refused).1;
+            self.publish(&mut inner);
+        }
+        drop(inner);
+        outside.into_iter().for_each(|action| self.carry_out(action));
+        done
+    }
+
+    fn carry_out(&self, action: Action) {
+        match action {
+            Action::Send { to, envelope } => self.send(to, &envelope),
+            // The keeper has ended with the process if these fail.
+            Action::ReadMap { id } => drop(self.jobs.unbounded_send(DatabaseJob::ReadMap { id })),
+            Action::Transact { id, map } => {
+                drop(self.jobs.unbounded_send(DatabaseJob::Transact { id, map }));
+            }
+            Action::ReadRow { .. } | Action::Answer { .. } => {
+                unreachable!("rows are read beside the member")
+            }
+            Action::SendWrite { .. } | Action::Acknowledge { .. } | Action::Fail { .. } => {
+                unreachable!("told under the lock")
+            }
+        }
+    }
+
+    fn send(&self, to: MemberId, envelope: &Envelope) {
+        if let Some(transport) = self.transport.get() {
+            // What is lost is asked again, or was an answer to what is asked again.
+            transport.send(to, envelope.encode());
+        }
+    }
+
+    /// Sends a message that changes nothing here.
+    pub fn say(&self, to: MemberId, message: Message) {
+        let envelope = self.inner.lock().member.envelope(message);
+        self.send(to, &envelope);
+    }
+
+    /// Puts in force what the member may serve now.
+    fn publish(&self, inner: &mut Locked) {
+        let member = &inner.member;
+        let serves = member.serves();
+        if inner.compared != (serves.0, inner.generation) {
+            inner.compared = (serves.0, inner.generation);
+            let agrees = member.agreement() == Agreement::Same;
+            self.cache.agree(agrees.then_some(inner.generation));
+        }
+        if inner.served != serves {
+            inner.served = serves;
+            self.cache.share(self.config.shards).set(&member.shards());
+            *self.map.write() = member.map().cloned();
+        }
+        // After the shards: a lease that comes back with a newer map must not vouch for what the
+        // map has taken.
+        if !self.closed.load(Ordering::Acquire) {
+            self.cache.lease().set(member.lease_end() / 1_000);
+        }
+    }
+
+    /// A message of another instance.
+    pub fn receive(&self, envelope: Envelope) {
+        if self.closed.load(Ordering::Acquire) {
+            return;
+        }
+        match envelope.message {
+            Message::Found { to, number, answer } => {
+                self.heard(envelope.from, (to, number), PeerAnswer::Found(answer));
+            }
+            Message::Pulled { to, number, cached } => {
+                self.heard(envelope.from, (to, number), PeerAnswer::Pulled(cached));
+            }
+            _ => self.with(|member, io| member.receive(envelope, io)),
+        }
+    }
+
+    /// Another instance has answered the question of that number of that process.
+    fn heard(&self, from: MemberId, (to, number): (Incarnation, u64), heard: PeerAnswer) {
+        if to != self.life {
+            return; // a number of an earlier process
+        }
+        let mut gets = self.gets.lock();
+        if gets.waiting.get(&number).is_none_or(|(asked, _)| *asked != from) {
+            return; // nobody waits any more, or not for this one
+        }
+        let waiting = gets.waiting.remove(&number);
+        drop(gets);
+        if let Some((_, waiting)) = waiting {
+            // The read has given up if this fails.
+            let _ = waiting.send(heard);
+        }
+    }
+
+    /// Asks another instance for a row: `question` makes the message of a number. The answer comes
+    /// through the receiver; `None` where the question could not be sent. A question whose guard is
+    /// dropped waits for no answer any more.
+    pub fn question(
+        &self,
+        to: MemberId,
+        question: impl FnOnce(u64) -> Message,
+    ) -> Option<(OpenQuestion<'_>, oneshot::Receiver<PeerAnswer>)> {
+        let transport = self.transport.get()?;
+        let (answer, answered) = oneshot::channel();
+        let number = {
+            let mut gets = self.gets.lock();
+            gets.next += 1;
+            let number = gets.next;
+            gets.waiting.insert(number, (to, answer));
+            number
+        };
+        let open = OpenQuestion { ring: self, number };
+        let envelope = self.inner.lock().member.envelope(question(number));
+        transport.ask(to, envelope.encode()).then_some((open, answered))
+    }
+
+    /// Whether a row of this token that is missed may be filled now, and whether weakly: it may
+    /// miss writes of the shard's last owner. `None`: it may not.
+    pub fn may_fill(&self, token: i64) -> Option<bool> {
+        let inner = self.inner.lock();
+        inner.member.fill_terms(token, now()).map(|terms| terms.weak)
+    }
+
+    /// Whether a row of this token may be found without the database; see [`Member::carried`].
+    pub fn carried(&self, token: i64) -> Option<Carried> {
+        let inner = self.inner.lock();
+        inner.member.carried(token, now())
+    }
+
+    /// Whether a row of that earlier epoch counts still; see [`Member::counts_still`].
+    pub fn counts_still(&self, token: i64, epoch: u64) -> bool {
+        self.inner.lock().member.counts_still(token, epoch)
+    }
+
+    /// Rows were forgotten, and not for a write that went through the ring.
+    pub fn distrust_older(&self) {
+        self.inner.lock().member.distrust_older();
+    }
+
+    /// Fills may miss writes for a while, and not for a write that went through the ring.
+    pub fn weaken(&self) {
+        self.inner.lock().member.weaken(now());
+    }
+
+    /// A client wants to write; what becomes of it comes through the receiver.
+    pub(super) fn begin_write(
+        &self,
+        scopes: Vec<afterglow_ring::Scope>,
+        detail: afterglow_ring::Detail,
+    ) -> (u64, mpsc::UnboundedReceiver<WriteEvent>) {
+        let (events, heard) = mpsc::unbounded();
+        let mut inner = self.inner.lock();
+        inner.next_client += 1;
+        let client = inner.next_client;
+        inner.clients.insert(client, events);
+        self.with_locked(inner, |member, io| member.write(client, scopes, detail, io));
+        (client, heard)
+    }
+
+    /// Nobody waits for that write any more.
+    pub(super) fn forget_write(&self, client: u64) {
+        self.inner.lock().clients.remove(&client);
+    }
+}
+
+/// A question that is not answered yet.
+pub struct OpenQuestion<'a> {
+    ring: &'a Ring,
+    number: u64,
+}
+
+impl Drop for OpenQuestion<'_> {
+    fn drop(&mut self) {
+        self.ring.gets.lock().waiting.remove(&self.number);
+    }
+}
+
+impl Locked {
+    fn input<T>(&mut self, act: impl FnOnce(&mut Member, &mut Io<'_>) -> T) -> (T, Vec<Action>) {
+        let mut random = random;
+        let mut io =
+            Io { now: now(), rows: &mut self.rows, random: &mut random, actions: Vec::new() };
+        let done = act(&mut self.member, &mut io);
+        let actions = io.actions;
+        // Before anybody hears that the write is granted.
+        if self.rows.has_dropped_more() {
+            self.member.distrust_older();
+        }
+        (done, actions)
+    }
+
+    fn tell(&mut self, client: u64, event: WriteEvent) -> bool {
+        self.clients.get(&client).is_some_and(|events| events.unbounded_send(event).is_ok())
+    }
+}
+
+/// 122 bits that nobody can guess or repeat.
+fn random() -> u128 {
+    Uuid::new_v4().as_u128()
+}

@@ -1,0 +1,225 @@
+//! What a member asks of the database, on a connection of its own.
+//!
+//! A node that does not answer in time is left: its connection ends, and the next one is made to
+//! another node. A read of the map that hangs costs [`Config::transaction`] so, and the next read
+//! comes within a second. Both are short beside the time for which a read of the map counts.
+//!
+//! [`Config::transaction`]: afterglow_ring::Config
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use afterglow_cql::message::Consistency;
+use afterglow_cql::plan::SchemaView;
+use afterglow_ring::{Map, TransactionResult};
+use afterglow_rowcache::lease::{CREATE_TABLE, create_keyspace};
+
+use super::core::now;
+use super::lease_row::{self, LeaseRowState};
+use super::map_row::{self, MapRowError, RingName};
+use crate::frontend::cql::cached::keeper::{execute, query};
+use crate::frontend::cql::cached::state::CachedState;
+use crate::frontend::cql::{Backend, Cluster, CqlShared, LeftNodes, NodeId};
+use crate::metrics::BackendMetrics;
+
+/// Pause between attempts to connect.
+const RETRY: Duration = Duration::from_millis(500);
+/// How long taking the lease's row may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Replicas of the ring's row, where there are as many nodes.
+const REPLICAS: usize = 3;
+
+/// The connection for transactions.
+pub struct Database {
+    front_end: Arc<CqlShared>,
+    shared: Arc<CachedState>,
+    metrics: Arc<BackendMetrics>,
+    connection: RefCell<Option<Connection>>,
+    /// Nodes that have not answered.
+    left: LeftNodes,
+    connecting: futures_util::lock::Mutex<()>,
+    /// No attempt to connect before this.
+    connect_at: Cell<u64>,
+    /// Keyspace and tables are there.
+    prepared: Cell<bool>,
+    ring_name: String,
+    /// How many shards the ring has.
+    shards: usize,
+    /// How long a transaction or a read of the map may take: the member waits no longer.
+    timeout: Duration,
+    /// The reason why the map cannot be read was told.
+    told: Cell<bool>,
+}
+
+#[derive(Clone)]
+struct Connection {
+    backend: Rc<Backend>,
+    node: NodeId,
+    /// The ring whose node it is.
+    name: RingName,
+}
+
+impl Database {
+    /// Not connected yet. `protocol`: the ring's times.
+    pub fn new(
+        front_end: Arc<CqlShared>,
+        shared: Arc<CachedState>,
+        ring_name: String,
+        protocol: &afterglow_ring::Config,
+    ) -> Database {
+        Database {
+            metrics: front_end.config.metrics.backend(),
+            front_end,
+            shared,
+            connection: RefCell::default(),
+            left: LeftNodes::default(),
+            connecting: futures_util::lock::Mutex::default(),
+            connect_at: Cell::new(0),
+            prepared: Cell::new(false),
+            ring_name,
+            shards: protocol.shards,
+            timeout: Duration::from_micros(protocol.transaction),
+            told: Cell::new(false),
+        }
+    }
+
+    /// The map, if there is an answer in time.
+    pub async fn read_map(&self) -> Option<Map> {
+        let shards = self.shards;
+        let read = async |on: &Connection| map_row::read(&on.backend, &on.name, shards).await;
+        let (on, read) = self.ask(self.timeout, read).await?;
+        match read {
+            Ok(map) => {
+                self.left.forget();
+                self.told.set(false);
+                Some(map)
+            }
+            Err(MapRowError::NoAnswer) => {
+                self.leave(&on);
+                None
+            }
+            Err(error) => {
+                if !self.told.replace(true) {
+                    tracing::error!(%error, "this instance cannot join the ring: update it, or give the ring another name with --ring-name");
+                }
+                None
+            }
+        }
+    }
+
+    /// Puts a map in the place of the version before it.
+    pub async fn transact(&self, map: &Arc<Map>) -> TransactionResult {
+        let transact = async |on: &Connection| map_row::transact(&on.backend, &on.name, map).await;
+        let answer = self.ask(self.timeout, transact).await;
+        answer.map_or(TransactionResult::Unknown, |(_, result)| result)
+    }
+
+    /// Takes the lease's row of instances without a ring.
+    pub async fn take_lease_row(&self, hold: Duration) -> Option<LeaseRowState> {
+        let take = async |on: &Connection| lease_row::take(&on.backend, &on.name, hold).await;
+        self.ask(TIMEOUT, take).await?.1
+    }
+
+    /// Has something asked on the connection, which is left if there is no answer in time. What
+    /// waited as long for the connection is not asked any more.
+    async fn ask<T>(
+        &self,
+        time: Duration,
+        what: impl AsyncFnOnce(&Connection) -> T,
+    ) -> Option<(Connection, T)> {
+        let began = Instant::now();
+        let on = self.connect().await?;
+        if began.elapsed() >= time {
+            return None;
+        }
+        match compio::time::timeout(time, what(&on)).await {
+            Ok(answer) => Some((on, answer)),
+            Err(_) => {
+                self.leave(&on);
+                None
+            }
+        }
+    }
+
+    /// The next connection is to another node, as long as one is there.
+    fn leave(&self, on: &Connection) {
+        let is_same = |current: &mut Connection| Rc::ptr_eq(&current.backend, &on.backend);
+        if self.connection.borrow_mut().take_if(is_same).is_none() {
+            return;
+        }
+        self.left.leave(on.node);
+        match on.backend.is_silent() {
+            true => on.backend.close(),
+            // It answers others.
+            false => on.backend.retire(),
+        }
+    }
+
+    /// The connection, with the tables behind it. Nobody gives up waiting for it: an attempt that
+    /// takes long serves whoever comes next.
+    async fn connect(&self) -> Option<Connection> {
+        let _alone = self.connecting.lock().await;
+        let Cluster::Known { version, guarded: false, .. } = self.front_end.cluster() else {
+            return None;
+        };
+        let data_center = self.shared.data_center.read().clone()?;
+        let name = RingName { data_center, name: self.ring_name.clone() };
+        let known = self.connection.borrow().clone();
+        let on = match known.filter(|on| !on.backend.is_closed() && on.name == name) {
+            Some(on) => on,
+            None => self.connect_anew(version, name).await?,
+        };
+        if !self.prepared.get() && self.prepare(&on).await.is_none() {
+            if on.backend.is_silent() {
+                self.leave(&on);
+            }
+            return None;
+        }
+        Some(on)
+    }
+
+    async fn connect_anew(
+        &self,
+        version: afterglow_cql::frame::Version,
+        name: RingName,
+    ) -> Option<Connection> {
+        if now() < self.connect_at.get() {
+            return None;
+        }
+        // A transaction at LOCAL_SERIAL is one of the coordinator's data centre.
+        let center = Some(name.data_center.as_str());
+        let made = self.front_end.connect_own(version, &self.left, center, &self.metrics).await;
+        // From its end on: whoever has waited for it does not begin it again.
+        self.connect_at.set(now() + RETRY.as_micros() as u64);
+        let (backend, node) = made.ok()?;
+        let on = Connection { backend, node, name };
+        if let Some(before) = self.connection.replace(Some(on.clone())) {
+            before.backend.retire();
+        }
+        Some(on)
+    }
+
+    /// Makes the tables where the schema does not have them.
+    async fn prepare(&self, on: &Connection) -> Option<()> {
+        let schema = self.front_end.schema.current();
+        if schema.table("afterglow", "ring").is_none()
+            || schema.table("afterglow", "lease").is_none()
+        {
+            let (backend, data_center) = (&on.backend, &on.name.data_center);
+            let peers =
+                query(backend, "SELECT data_center FROM system.peers", Consistency::One).await?;
+            let near = |row: &crate::frontend::cql::FetchedRow<'_>| {
+                row.text("data_center").as_ref() == Some(data_center)
+            };
+            let neighbours = peers.rows().filter(near).count();
+            let keyspace = create_keyspace(data_center, REPLICAS.min(neighbours + 1));
+            for text in [keyspace.as_str(), CREATE_TABLE, map_row::CREATE_TABLE] {
+                execute(backend, text).await?;
+            }
+        }
+        self.prepared.set(true);
+        Some(())
+    }
+}

@@ -1,0 +1,294 @@
+//! Keeps an instance in its ring: one task on the first reactor that lets time pass for the member,
+//! has its transactions run, and writes down what a restart needs.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use afterglow_ring::{Map, MemberId, Standing};
+use afterglow_rowcache::claims::Claims;
+use afterglow_rowcache::write_scope::WriteScope;
+use futures_channel::{mpsc, oneshot};
+use futures_util::{FutureExt, StreamExt};
+
+use super::core::{DatabaseJob, Ring, now};
+use super::database::Database;
+use super::kept::KeptFile;
+use super::lease_row::LeaseRowState;
+use super::settings::settings_of;
+use super::setup::OpenRing;
+use crate::config::LivePolicies;
+use crate::frontend::cql::CqlShared;
+use crate::frontend::cql::cached::FillWaiter;
+use crate::frontend::cql::cached::keeper::{StopRequest, policies_text};
+use crate::frontend::cql::cached::state::CachedState;
+use crate::frontend::cql::ring_view::view::RingView;
+use crate::metrics::LeaseState;
+
+/// How often time passes for the member.
+const TICK: Duration = Duration::from_millis(50);
+/// Pause between attempts to take the lease's row.
+const RETRY: Duration = Duration::from_millis(500);
+/// Clients that come at the start wait no longer than this for the ring.
+const SETTLES_WITHIN: u64 = 5_000_000;
+
+/// The keeper's state.
+pub struct RingKeeper {
+    front_end: Arc<CqlShared>,
+    shared: Arc<CachedState>,
+    policies: Arc<LivePolicies>,
+    claims: Claims<FillWaiter>,
+    ring: Arc<Ring>,
+    jobs: Option<mpsc::UnboundedReceiver<DatabaseJob>>,
+    kept: KeptFile,
+    database: Rc<Database>,
+    /// The version of the map that peers were last taken from.
+    peers_of: u64,
+    /// When this process began.
+    started: u64,
+    hold: Duration,
+    row: Rc<RowOfOthers>,
+    /// The members that were last told.
+    members: Vec<String>,
+    /// Of what difference of settings was last told.
+    differs: String,
+    /// Of which drifting clocks was last told.
+    drifting: Vec<MemberId>,
+}
+
+/// How the lease's row of instances without a ring stands.
+#[derive(Default)]
+struct RowOfOthers {
+    state: Cell<Option<LeaseRowState>>,
+    asking: Cell<bool>,
+    /// No attempt before this.
+    at: Cell<u64>,
+}
+
+impl RingKeeper {
+    /// A keeper of an open ring.
+    pub fn new(
+        front_end: Arc<CqlShared>,
+        shared: Arc<CachedState>,
+        policies: Arc<LivePolicies>,
+        claims: Claims<FillWaiter>,
+        open: OpenRing,
+    ) -> RingKeeper {
+        let OpenRing { ring, jobs, kept, config } = open;
+        let (of, seen) = (front_end.clone(), shared.clone());
+        let database = Rc::new(Database::new(of, seen, config.name, &config.protocol));
+        RingKeeper {
+            front_end,
+            shared,
+            policies,
+            claims,
+            ring,
+            jobs: Some(jobs),
+            kept,
+            database,
+            peers_of: 0,
+            started: now(),
+            hold: Duration::from_micros(config.protocol.hold),
+            row: Rc::default(),
+            members: Vec::new(),
+            differs: String::new(),
+            drifting: Vec::new(),
+        }
+    }
+
+    /// Runs until it is asked to stop.
+    pub async fn run(mut self, mut stop: oneshot::Receiver<StopRequest>) {
+        let jobs = self.jobs.take().expect("it runs once");
+        compio::runtime::spawn(run_jobs(jobs, self.ring.clone(), self.database.clone())).detach();
+        loop {
+            if let Some(asked) = (&mut stop).now_or_never() {
+                let Ok((_, done)) = asked else { return };
+                self.ring.close();
+                self.claims.end();
+                // Who asked has given up waiting if this fails.
+                let _ = done.send(());
+                return;
+            }
+            self.tick();
+            compio::time::sleep(TICK).await;
+        }
+    }
+
+    fn tick(&mut self) {
+        let (generation, policies) = self.policies.current();
+        self.claims.tick(generation, || policies_text(&policies));
+        self.ring.set_settings(generation, || settings_of(&policies, self.hold));
+        self.say_what_differs();
+        self.say_what_drifts();
+        if let Some(data_center) = &*self.shared.data_center.read() {
+            self.claims.set_data_center(data_center);
+        }
+        if let Some(name) = &*self.shared.cluster.read()
+            && self.claims.set_cluster(name)
+        {
+            self.ring.distrust_older();
+        }
+        self.ring.with(|member, io| member.tick(io));
+        self.keep_row_of_others();
+        self.follow_map();
+        self.note();
+    }
+
+    /// The claim counts only while no instance without a ring can cache beside us.
+    fn keep_row_of_others(&mut self) {
+        if matches!(self.row.state.get(), Some(LeaseRowState::Ours { .. }))
+            || self.row.asking.get()
+            || now() < self.row.at.get()
+        {
+            return;
+        }
+        self.row.asking.set(true);
+        let (row, database, hold) = (self.row.clone(), self.database.clone(), self.hold);
+        compio::runtime::spawn(async move {
+            let state = database.take_lease_row(hold).await;
+            if let Some(LeaseRowState::HeldBy(other)) = state
+                && row.state.get() != state
+            {
+                tracing::warn!(%other, "an instance without this ring holds the lease: `exclusive` tables pass through until it has ended");
+            }
+            row.state.set(state);
+            row.at.set(now() + RETRY.as_micros() as u64);
+            row.asking.set(false);
+        })
+        .detach();
+    }
+
+    fn follow_map(&mut self) {
+        if let (Some(LeaseRowState::Ours { unsettled }), false) =
+            (self.row.state.get(), self.claims.is_shared())
+        {
+            if unsettled {
+                tracing::warn!(
+                    "an instance without a ring held the lease before, and did not say that its writes were settled: rows live a minute at most for `unknown-outcome-hold`"
+                );
+                self.shared.weaken(WriteScope::everything());
+            }
+            self.claims.share();
+        }
+        if let Err(error) = self.kept.write(self.ring.kept()) {
+            tracing::warn!(%error, "the ring's file cannot be written: after a restart the shards are taken anew");
+        }
+        let Some(map) = self.ring.map() else { return };
+        if map.version == self.peers_of {
+            return;
+        }
+        self.peers_of = map.version;
+        let me = self.ring.me();
+        let peers: Vec<(MemberId, String)> = map
+            .members
+            .iter()
+            .filter(|member| member.identity.id != me)
+            .map(|member| (member.identity.id, member.profile.address.clone()))
+            .collect();
+        self.say(&map);
+        if let Some(transport) = self.ring.transport() {
+            transport.set_peers(peers);
+        }
+        self.front_end.set_ring(Some(RingView::of(&map, self.claims.id())));
+    }
+
+    /// Tells that the settings are not the ring's, or are again.
+    fn say_what_differs(&mut self) {
+        let differences = self.ring.differences();
+        let text = differences.as_ref().map_or_else(String::new, |(_, all)| {
+            all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        });
+        if text == self.differs {
+            return;
+        }
+        match differences {
+            Some((eldest, _)) => tracing::warn!(
+                there = eldest.profile.address,
+                "reads pass through, because the settings of this instance are not those of its ring: {text}; make them the same on all members"
+            ),
+            None => tracing::info!("the settings of this instance are those of its ring"),
+        }
+        self.differs = text;
+    }
+
+    /// Tells of clocks that do not run alike, or do again.
+    fn say_what_drifts(&mut self) {
+        let (drifting, is_odd) = self.ring.drifting();
+        if drifting == self.drifting {
+            return;
+        }
+        let names =
+            drifting.iter().map(|id| format!("{:016x}", id.0)).collect::<Vec<_>>().join(", ");
+        match (drifting.is_empty(), is_odd) {
+            (true, _) => tracing::info!("the clocks of the ring's members run alike again"),
+            (false, true) => tracing::error!(
+                "the clock of this instance does not run like those of most members ({names}): it gets no lease, and reads pass through; look at the time service and at pauses of this machine"
+            ),
+            (false, false) => tracing::error!(
+                "the clocks of these members do not run like ours: {names}; they get no lease; look at the time service and at pauses of their machines"
+            ),
+        }
+        self.drifting = drifting;
+    }
+
+    /// Tells of members that have come and gone, and of shards that have stopped moving.
+    fn say(&mut self, map: &Map) {
+        let (version, me) = (map.version, self.ring.me());
+        let owned = map.owned_by(me).count();
+        let members: Vec<String> = map
+            .members
+            .iter()
+            .map(|member| {
+                let accused = member.standing == Standing::Accused;
+                let state = if accused { " (accused)" } else { "" };
+                format!("{:016x} at {}{state}", member.identity.id.0, member.profile.address)
+            })
+            .collect();
+        if members == self.members {
+            tracing::debug!(version, owned, "shards of the ring have moved");
+            return;
+        }
+        tracing::info!(version, owned, "members of the ring: {}", members.join(", "));
+        self.members = members;
+    }
+
+    fn note(&self) {
+        let metrics = &self.front_end.config.metrics;
+        let holds = self.shared.cache.caches_exclusive();
+        metrics.lease.set(match (holds, self.row.state.get()) {
+            (true, _) => LeaseState::Held,
+            (false, Some(LeaseRowState::HeldBy(_))) => LeaseState::HeldByOther,
+            (false, _) => LeaseState::Waiting,
+        });
+        if holds || now() > self.started + SETTLES_WITHIN {
+            self.shared.settled.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Runs what the member asks of the database, each on its own: a read that hangs keeps no
+/// transaction waiting.
+async fn run_jobs(
+    mut jobs: mpsc::UnboundedReceiver<DatabaseJob>,
+    ring: Arc<Ring>,
+    database: Rc<Database>,
+) {
+    while let Some(job) = jobs.next().await {
+        let (ring, database) = (ring.clone(), database.clone());
+        compio::runtime::spawn(async move {
+            match job {
+                DatabaseJob::ReadMap { id } => {
+                    let map = database.read_map().await.map(Arc::new);
+                    ring.with(|member, io| member.map_read(id, map, io));
+                }
+                DatabaseJob::Transact { id, map } => {
+                    let result = database.transact(&map).await;
+                    ring.with(|member, io| member.transacted(id, result, io));
+                }
+            }
+        })
+        .detach();
+    }
+}

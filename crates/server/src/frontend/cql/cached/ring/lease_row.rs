@@ -1,0 +1,122 @@
+//! The lease's row of instances without a ring. A ring takes it for ever, so that no such instance
+//! caches `exclusive` tables beside it. All members of a ring are one owner there.
+
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use afterglow_cql::frame::{Flags, Opcode};
+use afterglow_cql::message::{Consistency, Query, QueryParams};
+use afterglow_rowcache::lease::{LeaseConfig, READ_SETTLED, Request};
+use uuid::Uuid;
+
+use super::map_row::RingName;
+use crate::frontend::cql::{Backend, Fetched};
+
+/// The row, with the time of the transaction that took it, in microseconds since 1970.
+const READ: &str = "SELECT owner, epoch, writetime(owner) FROM afterglow.lease WHERE scope = 'cql'";
+
+/// What the row says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseRowState {
+    /// It is the ring's. `unsettled`: so short a time ago another instance had it that writes which
+    /// it acknowledged may not have reached all replicas yet.
+    Ours {
+        /// See above.
+        unsettled: bool,
+    },
+    /// An instance without a ring, or of another ring, has it.
+    HeldBy(Uuid),
+}
+
+/// The owner that all members of a ring are in the row.
+pub fn owner_of(name: &RingName) -> Uuid {
+    // Any function of the name will do that never gives the identity of an instance, which is of
+    // version 4.
+    let half = |salt: u64| {
+        let text = format!("{}\0{}", name.data_center, name.name);
+        twox_hash::XxHash3_64::oneshot_with_seed(salt, text.as_bytes())
+    };
+    uuid::Builder::from_custom_bytes(Uuid::from_u64_pair(half(0), half(1)).into_bytes()).into_uuid()
+}
+
+/// Takes the row for the ring unless another instance has it. `hold`: for so long a write that was
+/// acknowledged may be missing on a replica.
+pub async fn take(backend: &Rc<Backend>, name: &RingName, hold: Duration) -> Option<LeaseRowState> {
+    let me = owner_of(name);
+    // A time to live of 0 is none.
+    let config = LeaseConfig { me, ttl_seconds: 0, margin: 0, retry: 0 };
+    for _ in 0..4 {
+        let fetched = query(backend, READ).await?;
+        let Some(row) = fetched.rows().next() else {
+            query(backend, &Request::Found.cql(&config)).await?;
+            continue;
+        };
+        let number = |name: &str| {
+            row.bytes(name).and_then(|bytes| bytes.try_into().ok()).map(i64::from_be_bytes)
+        };
+        let epoch = number("epoch")?;
+        let owner = row.bytes("owner").and_then(|bytes| Uuid::from_slice(bytes).ok());
+        match owner {
+            Some(owner) if owner == me => {
+                let age = age(number("writetime(owner)")?);
+                let unsettled =
+                    epoch > 1 && age < hold && settled_epoch(backend).await? < epoch - 1;
+                return Some(LeaseRowState::Ours { unsettled });
+            }
+            Some(other) => return Some(LeaseRowState::HeldBy(other)),
+            None => {
+                let take = Request::Take { from: epoch, ours: false, to: epoch + 1 };
+                query(backend, &take.cql(&config)).await?;
+            }
+        }
+    }
+    None
+}
+
+/// The time since then; none where the clocks differ, so that it counts as recent.
+fn age(since: i64) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.checked_sub(Duration::from_micros(since.max(0) as u64)).unwrap_or_default()
+}
+
+/// The newest epoch whose holder said that its writes were settled; 0 for none.
+async fn settled_epoch(backend: &Rc<Backend>) -> Option<i64> {
+    let fetched = query(backend, READ_SETTLED).await?;
+    let epoch = fetched.rows().next().and_then(|row| row.bytes("epoch")?.try_into().ok());
+    Some(epoch.map_or(0, i64::from_be_bytes))
+}
+
+async fn query(backend: &Rc<Backend>, text: &str) -> Option<Fetched> {
+    let mut params = QueryParams::new(Consistency::Quorum);
+    params.serial_consistency = Some(Consistency::Serial);
+    if text.starts_with("SELECT owner") {
+        params.consistency = Consistency::Serial;
+    }
+    let mut body = Vec::new();
+    Query { text, params }.encode(backend.version(), &mut body);
+    let answer = backend.call(Opcode::Query, Flags::NONE, body.into()).await.ok()?;
+    Fetched::new(&answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_are_different_owners_and_none_is_an_instance() {
+        let ring = |center: &str, name: &str| {
+            owner_of(&RingName { data_center: center.into(), name: name.into() })
+        };
+        assert_eq!(ring("a", "x"), ring("a", "x"));
+        assert_ne!(ring("a", "x"), ring("b", "x"));
+        assert_ne!(ring("a", "x"), ring("a", "y"));
+        assert_ne!(ring("a", "x").get_version_num(), 4);
+    }
+
+    #[test]
+    fn a_time_in_the_future_counts_as_now() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
+        assert_eq!(age(now + 60_000_000), Duration::ZERO);
+        assert!(age(now - 60_000_000) >= Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,41 @@
+//! The ring: several instances share the `exclusive` tables as one cache. [`afterglow_ring`] is the
+//! protocol and has no sockets; this connects it.
+//!
+//! - [`core`]: the member, behind one lock, and what becomes of its decisions.
+//! - [`rows`]: what the member does to the cached rows.
+//! - [`write`](mod@write): a client's write, from its permits to its acknowledgement.
+//! - [`ask`]: a read of a row that another instance owns; [`serve`]: the owner's side.
+//! - [`carry`]: rows of earlier epochs, which a move or an absence need not cost;
+//!   [`silent_owners`]: whom it does not ask.
+//! - [`database`]: the connection for transactions; [`map_row`]: the ring's row in the database;
+//!   [`lease_row`]: the row of instances without a ring.
+//! - [`settings`]: what all members must have in common.
+//! - [`kept`]: what a restart needs to know.
+//! - [`keeper`]: the task that keeps it all going.
+//!
+//! Lock order: the member, then whatever [`afterglow_rowcache`] and the engine lock.
+
+mod ask;
+mod carry;
+mod core;
+mod database;
+mod keeper;
+mod kept;
+mod lease_row;
+mod map_row;
+mod rows;
+mod serve;
+mod settings;
+mod setup;
+mod silent_owners;
+mod status;
+mod write;
+
+pub(super) use self::ask::RemoteRow;
+pub(super) use self::carry::carried;
+pub(super) use self::core::Ring;
+pub(super) use self::keeper::RingKeeper;
+pub(super) use self::setup::OpenRing;
+pub use self::setup::RingConfig;
+pub use self::status::{DifferenceStatus, MemberStatus, RingHandle, RingStatus};
+pub(super) use self::write::{RingWrite, Verdict};

@@ -1,0 +1,141 @@
+//! What the member does to the cached rows: a write that is granted here is a write of the row
+//! cache, from its BEGIN to its END. So its gates, intents and holds are those of an instance
+//! without a ring, and outlive the process as those do.
+
+use std::collections::BTreeMap;
+use std::mem::take;
+use std::sync::Arc;
+
+use afterglow_ring::{Detail, Outcome, PermitKey, RowKey, Rows, WriteBody};
+use afterglow_rowcache::write_in_flight::{Answered, InDoubt};
+use afterglow_rowcache::write_scope::WriteScope;
+
+use crate::frontend::cql::cached::{RowCache, WriteInFlight};
+
+/// Whether a write was planned for the schema as it is here.
+pub type IsCurrent = Box<dyn Fn(&WriteScope) -> bool + Send>;
+
+/// The rows, with the writes that are granted.
+pub struct RingRows {
+    cache: Arc<RowCache>,
+    is_current: IsCurrent,
+    granted: BTreeMap<PermitKey, WriteInFlight>,
+    /// A write has dropped more than its scopes say.
+    dropped_more: bool,
+}
+
+impl RingRows {
+    /// No write is granted yet.
+    pub fn new(cache: Arc<RowCache>, is_current: IsCurrent) -> RingRows {
+        RingRows { cache, is_current, granted: BTreeMap::new(), dropped_more: false }
+    }
+
+    /// Whether a write has dropped more than its scopes say, since this was last asked: it was
+    /// planned for a table that was made again since, with other keys perhaps.
+    pub fn has_dropped_more(&mut self) -> bool {
+        take(&mut self.dropped_more)
+    }
+
+    fn begin_write(&mut self, detail: &[u8], weak: bool) -> WriteInFlight {
+        let (scope, dead_after) = read_detail(detail);
+        let is_current = || {
+            let is_current = (self.is_current)(&scope);
+            self.dropped_more |= !is_current;
+            is_current
+        };
+        self.cache.begin_write(&scope, weak, dead_after, is_current)
+    }
+}
+
+/// What a write touches, for its owners. `dead_after`: see
+/// [`Nature`](afterglow_rowcache::intents::words::Nature).
+pub fn detail(scope: &WriteScope, dead_after: u32) -> Detail {
+    [&dead_after.to_le_bytes()[..], &scope.encode()].concat().into()
+}
+
+/// What cannot be read may touch anything.
+fn read_detail(detail: &[u8]) -> (WriteScope, u32) {
+    let read = detail.split_first_chunk::<4>().and_then(|(dead_after, scope)| {
+        Some((WriteScope::decode(scope).ok()?, u32::from_le_bytes(*dead_after)))
+    });
+    read.unwrap_or_else(|| (WriteScope::everything(), 0))
+}
+
+impl Rows for RingRows {
+    fn get(&self, _: &RowKey) -> Option<(u64, Option<Vec<u8>>)> {
+        None // rows are looked up beside the member
+    }
+
+    fn install(&mut self, _: &RowKey, _: u64, _: Option<Vec<u8>>) {
+        unreachable!("rows are filled beside the member");
+    }
+
+    fn begin(&mut self, write: PermitKey, body: WriteBody<'_>) {
+        if !self.granted.contains_key(&write) {
+            let begun = self.begin_write(body.detail, false);
+            self.granted.insert(write, begun);
+        }
+    }
+
+    fn end(&mut self, write: PermitKey, outcome: Outcome) {
+        let Some(mut begun) = self.granted.remove(&write) else { return };
+        if outcome == Outcome::Weak {
+            begun.weaken();
+        }
+        begun.settle(match outcome {
+            Outcome::Settled | Outcome::Weak => Answered::Definite,
+            Outcome::Refused => Answered::Refused,
+            Outcome::Unknown => Answered::Unknown(InDoubt::ConnectionLost),
+        });
+    }
+
+    fn forget(&mut self, body: WriteBody<'_>, weak: bool) {
+        self.begin_write(body.detail, weak).settle(Answered::Definite);
+    }
+
+    fn drop_all(&mut self) {
+        self.cache.forget(&WriteScope::everything());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use afterglow_engine::device::DeviceConfig;
+    use afterglow_engine::{Cache, Config};
+    use afterglow_ring::{Identity, Incarnation, MemberId, Scope};
+
+    use super::*;
+    use crate::config::{LivePolicies, TablePolicies};
+    use crate::frontend::cql::cached::{Cached, CachedConfig, Times};
+
+    /// Then the token of its scope may be none of the rows that it changes.
+    #[test]
+    fn a_write_that_was_planned_for_another_table_drops_more_than_it_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let device = DeviceConfig { path: directory.path().join("flash"), size: 32 << 20 };
+        let mut config = Config::new(directory.path(), vec![device]);
+        (config.memory, config.journal_size) = (64 << 20, 1 << 20);
+        let cached = Cached::open(&CachedConfig {
+            engine: &Cache::open(config).unwrap(),
+            data_dir: directory.path(),
+            policies: Arc::new(LivePolicies::new(TablePolicies::default())),
+            restart_grace: Duration::from_secs(60),
+            unknown_outcome_hold: Duration::from_secs(600),
+            times: Times::default(),
+            ring: None,
+        });
+        let cache = cached.unwrap().router.shared().cache.clone();
+        let process = Identity { id: MemberId(1), incarnation: Incarnation(1) };
+        for (number, is_current) in [(1, true), (2, false)] {
+            let mut rows = RingRows::new(cache.clone(), Box::new(move |_| is_current));
+            let (scopes, detail) = ([Scope::Token(7)], detail(&WriteScope::default(), 0));
+            let body = WriteBody { scopes: &scopes, detail: &detail };
+            rows.begin(PermitKey { process, number }, body);
+            assert_eq!(rows.has_dropped_more(), !is_current);
+            assert!(!rows.has_dropped_more(), "it is said once");
+            rows.end(PermitKey { process, number }, Outcome::Settled);
+        }
+    }
+}

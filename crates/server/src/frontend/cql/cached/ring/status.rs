@@ -1,0 +1,200 @@
+//! What an operator is told of the ring.
+
+use std::fmt;
+use std::sync::Arc;
+
+use afterglow_ring::{Agreement, Difference, MemberEntry, Standing, differences};
+use serde::{Deserialize, Serialize};
+
+use super::core::{Ring, now};
+use super::setup::OpenRing;
+use crate::metrics::{RingFigures, RingMemberFigures};
+
+/// The ring as one instance sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RingStatus {
+    /// The ring's name.
+    pub name: String,
+    /// This instance, as in `members`.
+    pub me: String,
+    /// Version of the map that it has adopted; 0 before the first.
+    pub version: u64,
+    /// Milliseconds for which it may serve its shards, if nothing more is heard; 0: it may not.
+    pub lease_ms: u64,
+    /// How many milliseconds ago the database last showed this instance as a member: `None` for
+    /// never. At 60 s its lease ends.
+    #[serde(default)]
+    pub confirmed_ms: Option<u64>,
+    /// Shards of the ring.
+    pub shards: usize,
+    /// Shards that nobody owns.
+    pub unowned: usize,
+    /// In what this instance differs from the ring's eldest member. While it does, reads through it
+    /// pass the cache by.
+    #[serde(default)]
+    pub differs: Vec<DifferenceStatus>,
+    /// All members.
+    pub members: Vec<MemberStatus>,
+}
+
+/// A setting of this instance that is not the ring's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DifferenceStatus {
+    /// Which.
+    pub setting: String,
+    /// What it is here.
+    pub here: String,
+    /// What it is in the ring.
+    pub ring: String,
+}
+
+impl DifferenceStatus {
+    fn of(difference: Difference) -> DifferenceStatus {
+        let said = |value: Option<String>| value.unwrap_or_else(|| "not said".to_owned());
+        let Difference { name, ours, theirs } = difference;
+        DifferenceStatus { setting: name, here: said(ours), ring: said(theirs) }
+    }
+}
+
+impl fmt::Display for DifferenceStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is `{}` here and `{}` there", self.setting, self.here, self.ring)
+    }
+}
+
+/// One member of the ring.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// Its id, in hexadecimal digits.
+    pub id: String,
+    /// Where other instances reach it.
+    pub address: String,
+    /// Its failure domain.
+    pub zone: String,
+    /// Its part of the shards.
+    pub weight: u32,
+    /// `active`, or `accused`: it was silent, and its shards go to others.
+    pub state: String,
+    /// Shards that it owns.
+    pub shards: usize,
+    /// Whether there is a link to it. None for this instance.
+    pub linked: Option<bool>,
+    /// Settings in which it differs from the ring's eldest member.
+    #[serde(default)]
+    pub differs: Vec<String>,
+    /// Whether its clock does not run like that of this instance.
+    #[serde(default)]
+    pub clock_drifts: bool,
+}
+
+/// The ring of a running instance, for its operator.
+#[derive(Clone)]
+pub struct RingHandle {
+    ring: Arc<Ring>,
+    name: String,
+}
+
+impl RingHandle {
+    /// Of a ring that has been put together.
+    pub(in crate::frontend::cql::cached) fn new(open: &OpenRing) -> RingHandle {
+        RingHandle { ring: open.ring.clone(), name: open.config.name.clone() }
+    }
+
+    /// The ring as this instance sees it.
+    pub fn status(&self) -> RingStatus {
+        self.ring.status(&self.name)
+    }
+
+    /// The same for pages and metrics: none once the ring has ended. It does not keep the ring.
+    pub fn figures(&self) -> impl Fn() -> Option<RingFigures> + Send + Sync + use<> {
+        let (ring, name) = (Arc::downgrade(&self.ring), self.name.clone());
+        move || Some(ring.upgrade()?.status(&name).figures())
+    }
+
+    /// Hands all shards over to other members and leaves the ring; [`RingHandle::status`] says how
+    /// far that is.
+    pub fn leave(&self) {
+        self.ring.with(|member, _| member.leave());
+    }
+}
+
+impl RingStatus {
+    fn figures(self) -> RingFigures {
+        let member = |member: MemberStatus| RingMemberFigures {
+            id: member.id,
+            address: member.address,
+            zone: member.zone,
+            state: member.state,
+            shards: member.shards as u64,
+            linked: member.linked,
+            clock_drifts: member.clock_drifts,
+        };
+        RingFigures {
+            name: self.name,
+            me: self.me,
+            version: self.version,
+            lease_seconds: self.lease_ms as f64 / 1e3,
+            confirmed_seconds: self.confirmed_ms.map(|ms| ms as f64 / 1e3),
+            shards: self.shards as u64,
+            unowned: self.unowned as u64,
+            settings_differ: !self.differs.is_empty(),
+            members: self.members.into_iter().map(member).collect(),
+        }
+    }
+}
+
+impl Ring {
+    /// The eldest member, where this instance has other settings than it; with all that differ.
+    pub fn differences(&self) -> Option<(MemberEntry, Vec<DifferenceStatus>)> {
+        let (agreement, ours) = self.agreement();
+        let Agreement::Differs(eldest) = agreement else { return None };
+        let eldest = self.map()?.entry(eldest)?.clone();
+        let found = differences(&ours, &eldest.profile.settings);
+        Some((eldest, found.into_iter().map(DifferenceStatus::of).collect()))
+    }
+
+    /// What is known now.
+    fn status(&self, name: &str) -> RingStatus {
+        let map = self.map();
+        let links = self.transport().map(|transport| transport.peers()).unwrap_or_default();
+        let of_ring = map.as_ref().and_then(|map| map.eldest());
+        let of_ring = of_ring.map_or(&[][..], |eldest| &eldest.profile.settings);
+        let (drifting, _) = self.drifting();
+        let member = |entry: &MemberEntry| {
+            let id = entry.identity.id;
+            let linked = links.iter().any(|link| link.id == id && link.links > 0);
+            MemberStatus {
+                id: format!("{:016x}", id.0),
+                address: entry.profile.address.clone(),
+                zone: entry.profile.zone.clone(),
+                weight: entry.profile.weight,
+                state: match entry.standing {
+                    Standing::Active => "active".to_owned(),
+                    Standing::Accused => "accused".to_owned(),
+                },
+                shards: map.as_ref().map_or(0, |map| map.owned_by(id).count()),
+                linked: (id != self.me()).then_some(linked),
+                clock_drifts: drifting.contains(&id),
+                differs: differences(&entry.profile.settings, of_ring)
+                    .into_iter()
+                    .map(|difference| difference.name)
+                    .collect(),
+            }
+        };
+        let members = map.iter().flat_map(|map| map.members.iter().map(member)).collect();
+        let unowned = |map: &afterglow_ring::Map| {
+            map.shards.iter().filter(|shard| shard.owner.is_none()).count()
+        };
+        RingStatus {
+            name: name.to_owned(),
+            me: format!("{:016x}", self.me().0),
+            version: map.as_ref().map_or(0, |map| map.version),
+            lease_ms: self.lease_end().saturating_sub(now()) / 1_000,
+            confirmed_ms: self.since_confirmed().map(|time| time / 1_000),
+            shards: self.config().shards,
+            unowned: map.as_ref().map_or(self.config().shards, |map| unowned(map)),
+            differs: self.differences().map(|(_, all)| all).unwrap_or_default(),
+            members,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Carries a write out whose rows other instances may own too, in this order:
+//!
+//! 1. The owners note the intent, close their gates and drop the rows ([`RingWrite`]).
+//! 2. Send the write and await the answer.
+//! 3. Tell the owners how it ended, and hear whether it may be acknowledged.
+//! 4. Tell the client.
+
+use std::sync::Arc;
+
+use afterglow_cql::error::ErrorCode;
+use afterglow_cql::message::Consistency;
+use afterglow_cql::response::{ErrorBody, ErrorDetail};
+use afterglow_ring::WriteResult;
+use afterglow_rowcache::write_in_flight::Answered;
+use afterglow_rowcache::write_scope::WriteScope;
+
+use super::outcome::answered;
+use super::ring::{RingWrite, Verdict};
+use super::serial;
+use super::state::CachedState;
+use crate::frontend::cql::{Later, Request};
+use crate::metrics::Path;
+
+/// Takes a request that may change data. `dead_after`: see
+/// [`Nature`](afterglow_rowcache::intents::words::Nature).
+pub(super) fn route(
+    shared: &Arc<CachedState>,
+    request: Request,
+    touched: WriteScope,
+    weak: bool,
+    dead_after: u32,
+) -> Option<Later> {
+    let Some(ring) = shared.ring.get().cloned() else {
+        not_now(request);
+        return None;
+    };
+    let in_ring = InRing { shared: shared.clone(), request, touched, weak };
+    // Begun at once if possible, so that reads behind it on its connection find its gates closed.
+    let begun = match shared.cache.backpressure() {
+        None => Ok(RingWrite::begin(&ring, &in_ring.touched, dead_after)),
+        Some(backpressure) => Err(backpressure),
+    };
+    Some(Box::pin(async move {
+        let write = match begun {
+            Ok(write) => write,
+            Err(backpressure) => {
+                backpressure.await;
+                RingWrite::begin(&ring, &in_ring.touched, dead_after)
+            }
+        };
+        in_ring.carry_out(write).await;
+    }))
+}
+
+/// A write whose rows other instances may own too.
+struct InRing {
+    shared: Arc<CachedState>,
+    request: Request,
+    touched: WriteScope,
+    weak: bool,
+}
+
+impl InRing {
+    /// The owners close their gates and drop the rows, the write is sent, and its client hears of
+    /// it within every permit; see [`RingWrite`].
+    async fn carry_out(self, mut write: RingWrite) {
+        let InRing { shared, mut request, touched, mut weak } = self;
+        if !write.permitted().await {
+            return not_now(request);
+        }
+        let answer = request.call().await;
+        weak |= request.went_far();
+        let in_steps = touched.conditional || touched.may_happen_in_part();
+        let answered = answered(&answer, in_steps);
+        if let Answered::Unknown(reason) = answered {
+            request.metrics().quarantines.inc(reason.into());
+        }
+        let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
+        let inquiry = touched
+            .conditional
+            .then(|| serial::Inquiry::of(&shared, &request, &touched, answered, &newest))
+            .flatten();
+        let replaced = touched.replaced(&*newest);
+        let widened = match replaced.is_empty() || answered == Answered::Refused {
+            true => Verdict::Acknowledged,
+            false => widen(&shared, &replaced, result_of(answered, weak)).await,
+        };
+        let verdict = match inquiry {
+            // The client hears of the unknown outcome at once, the owners when it is known.
+            Some(inquiry) => {
+                compio::runtime::spawn(inquiry.run_in_ring(write, answered)).detach();
+                Verdict::Acknowledged
+            }
+            None => write.finish(result_of(answered, weak)).await,
+        };
+        let all = [verdict, widened].iter().all(|verdict| *verdict == Verdict::Acknowledged);
+        match (answer, all) {
+            (Ok(answer), true) => request.relay(answer, Path::Write).await,
+            (Err(error), _) => request.fail(&error),
+            (Ok(_), false) => {
+                let consistency = request.consistency().unwrap_or(Consistency::Quorum);
+                request.into_responder().error(&unknown_outcome(consistency));
+            }
+        }
+    }
+}
+
+/// The write has ended, and may have touched tables that took the names of those it was planned
+/// for. Their owners drop all of them before the client hears of it.
+async fn widen(shared: &CachedState, replaced: &WriteScope, result: WriteResult) -> Verdict {
+    let Some(ring) = shared.ring.get() else { return Verdict::Unknown };
+    let mut write = RingWrite::begin(ring, replaced, 0);
+    match write.permitted().await {
+        true => write.finish(result).await,
+        false => Verdict::Unknown,
+    }
+}
+
+/// Nothing was sent: drivers try another instance.
+fn not_now(request: Request) {
+    let reason = "the instances that own the written rows cannot be reached: try again";
+    request.into_responder().error(&ErrorBody::new(ErrorCode::Overloaded, reason));
+}
+
+/// What the owners are told of an answer.
+fn result_of(answered: Answered, weak: bool) -> WriteResult {
+    match answered {
+        Answered::Definite if weak => WriteResult::DoneWeakly,
+        Answered::Definite => WriteResult::Done,
+        Answered::Refused => WriteResult::Refused,
+        Answered::Unknown(_) => WriteResult::Unknown,
+    }
+}
+
+/// What a client hears whose write the database has done, but too late for its permits, and whose
+/// rows' owners cannot be reached: as of a coordinator that does not know.
+fn unknown_outcome(consistency: Consistency) -> ErrorBody<'static> {
+    ErrorBody {
+        code: ErrorCode::WriteTimeout,
+        message: "the write may have happened: an instance that owns its rows cannot be reached",
+        detail: ErrorDetail::WriteTimeout {
+            consistency,
+            received: 0,
+            block_for: 1,
+            write_type: "SIMPLE",
+            contentions: None,
+        },
+    }
+}

@@ -1,0 +1,51 @@
+//! What is particular to some drivers, which say their name in STARTUP.
+
+/// What a driver does about the tokens of a ring that changes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DriverHabits {
+    /// It takes new tokens of nodes that it knows only where a rack has changed: Python's.
+    pub reads_racks: bool,
+    /// It never forgets tokens that it has read of a node that stays: gocql.
+    pub forgets_nothing: bool,
+    /// It notices that its connection has ended when it next uses it. News of a node that it does
+    /// not know make it do so at once: Python's.
+    pub is_idle: bool,
+    /// It takes tokens once, and its connection for events carries statements too, so that nothing
+    /// is won by closing it: Node's.
+    pub keeps_tokens: bool,
+}
+
+impl DriverHabits {
+    /// Those of the driver of that name.
+    pub fn of(driver: Option<&str>) -> Self {
+        let says = |words| driver.is_some_and(|driver| driver.contains(words));
+        let is_python = says("Python Driver");
+        Self {
+            reads_racks: is_python,
+            is_idle: is_python,
+            keeps_tokens: says("Node.js Driver"),
+            forgets_nothing: driver.is_some_and(|driver| driver.to_lowercase().contains("gocql")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drivers_are_known_by_the_names_that_they_have_had() {
+        for name in ["DataStax Python Driver", "Apache Cassandra Python Driver"] {
+            let habits = DriverHabits::of(Some(name));
+            assert!(habits.reads_racks && habits.is_idle && !habits.keeps_tokens, "{name}");
+        }
+        let node = DriverHabits::of(Some("DataStax Node.js Driver for Apache Cassandra"));
+        assert_eq!(node, DriverHabits { keeps_tokens: true, ..DriverHabits::default() });
+        for name in ["github.com/gocql/gocql", "Apache GoCQL Driver"] {
+            assert!(DriverHabits::of(Some(name)).forgets_nothing, "{name}");
+        }
+        for name in [None, Some("Apache Cassandra Java Driver")] {
+            assert_eq!(DriverHabits::of(name), DriverHabits::default());
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Links between the instances of a ring: sockets, sealed with a secret that all members share.
+//! It knows neither CQL nor the protocol of the ring. Whoever drives that gives it messages, and
+//! is given those of others.
+//!
+//! ```text
+//! initiator                                  responder
+//!   magic, nonce I                ->
+//!                                 <-           magic, nonce R
+//!   proof I: its ring's name      ->           not ours: an empty frame, closed
+//!                                 <-           proof R: its ring's name
+//!                                 <-           HELLO
+//!   HELLO                         ->
+//!   messages, CREDIT, signs of life in both directions
+//! ```
+//!
+//! # What protects a link
+//!
+//! * Keys come from the secret by HKDF-SHA256 (RFC 5869). Its salt is fixed, since nothing that
+//!   an attacker chooses may be one (section 3.4). Its info has what a key is for, whose it is,
+//!   both nonces, and for all that follows the proofs the ring's name.
+//! * Proofs and frames are sealed with ChaCha20-Poly1305 (RFC 8439), an AEAD of RFC 5116. Each
+//!   direction of each link has a key of its own, and counts: the nonce is that count, so it is
+//!   never used twice (RFC 5116, section 3.1). A frame's length is its associated data.
+//! * What is replayed on another link, sent back to its sender, left out, reordered, cut or changed
+//!   has another key or another nonce. It does not open, and the link is closed.
+//! * The initiator proves first. Who does not have the secret learns that a member of a ring
+//!   listens, and nothing of it: name, id and versions are sealed, and a proof has always the same
+//!   length.
+//!
+//! What it does not give:
+//!
+//! * Forward secrecy. Whoever records links and later gets the secret can read them.
+//! * Guessing. Whoever sees a handshake, or answers at a member's address, can try secrets at
+//!   leisure. So a secret must be random: `head -c 32 /dev/urandom | base64`.
+//! * Persons. Members trust each other: whoever has the secret can be any member.
+//! * Hiding of lengths and times.
+//!
+//! # Who does what
+//!
+//! | question | where |
+//! |---|---|
+//! | What may callers do? | `transport.rs` |
+//! | What must be set? | `config.rs`, `secret.rs` |
+//! | Who is there, which link does a message take? | `registry.rs`, `peer.rs` |
+//! | What waits to be sent, who may ask? | `live.rs` |
+//! | How does a link begin? | `handshake.rs` (sans-io), `seal.rs` |
+//! | How does it live and end? | `session.rs`, `write.rs`, `read.rs` |
+//! | Who makes links? | `listen.rs`, `dial.rs` |
+//! | What are the bytes? | `inbox.rs`, `payload.rs` |
+//! | Why is there no link? | `fault.rs`, `complaints.rs` |
+//!
+//! # Invariants
+//!
+//! 1. Messages of one link arrive in the order in which they were sent, each once, or the link is
+//!    closed and what waited is counted as lost.
+//! 2. A link costs at most the limit of its queue, one batch, one frame that comes in, and one
+//!    read, whatever the other side does.
+//! 3. A receiver hears that a peer is up before its first message, and that it is down after the
+//!    last link to it has ended.
+
+mod complaints;
+mod config;
+mod dial;
+mod fault;
+mod handshake;
+mod inbox;
+mod listen;
+mod live;
+mod payload;
+mod peer;
+mod read;
+mod registry;
+mod seal;
+mod secret;
+mod session;
+#[cfg(test)]
+mod tests;
+mod transport;
+mod write;
+
+pub use config::{Receiver, TransportConfig, TransportError, Tuning};
+pub use fault::LinkFault;
+pub use handshake::Handshake;
+pub use inbox::Inbox;
+pub use payload::Payload;
+pub use peer::PeerState;
+pub use seal::{NONCE, Opener, Role, Sealed, Sealer};
+pub use secret::{Secret, SecretError, Secrets};
+pub use transport::Transport;

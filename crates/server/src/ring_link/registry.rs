@@ -1,0 +1,328 @@
+//! Who has links. All threads share it.
+//!
+//! Locks, in the order in which they are taken: `announcing`, `records`, `links`, a link's own.
+//! The receiver is called under `announcing` alone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use afterglow_ring::MemberId;
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use super::complaints::Complaints;
+use super::config::{MAX_PAYLOAD, Receiver, TransportConfig, Tuning};
+use super::fault::LinkFault;
+use super::live::LiveLink;
+use super::peer::{PeerRecord, PeerState};
+use crate::metrics::{LinkDrop, RingLinkMetrics};
+
+/// Links that one member may have; a further one replaces the oldest. Two are usual, as both sides
+/// dial. A member that restarts has more until the old ones are seen to be dead.
+const LINKS_PER_MEMBER: usize = 4;
+
+/// All links and peers.
+pub struct Registry {
+    /// What this instance is.
+    pub config: TransportConfig,
+    /// Limits and times.
+    pub tuning: Tuning,
+    /// Who is given messages.
+    pub receiver: Arc<dyn Receiver>,
+    /// Where to count.
+    pub metrics: Arc<RingLinkMetrics>,
+    complaints: Complaints,
+    announcing: Mutex<()>,
+    records: Mutex<HashMap<MemberId, Arc<PeerRecord>>>,
+    /// The links of each member, the newest last; no member has an empty list.
+    links: RwLock<HashMap<MemberId, Vec<Arc<LiveLink>>>>,
+    /// Somebody waits here for the last link to end.
+    ended: (Mutex<()>, Condvar),
+    stopped: AtomicBool,
+    unproven: AtomicUsize,
+}
+
+impl Registry {
+    /// Without any link.
+    pub fn new(
+        config: TransportConfig,
+        tuning: Tuning,
+        receiver: Arc<dyn Receiver>,
+        metrics: Arc<RingLinkMetrics>,
+    ) -> Self {
+        Self {
+            config,
+            tuning,
+            receiver,
+            metrics,
+            complaints: Complaints::default(),
+            announcing: Mutex::default(),
+            records: Mutex::default(),
+            links: RwLock::default(),
+            ended: Default::default(),
+            stopped: AtomicBool::new(false),
+            unproven: AtomicUsize::new(0),
+        }
+    }
+
+    /// Sends a message by the newest link that takes it.
+    pub fn send(&self, to: MemberId, uses_credit: bool, bytes: Vec<u8>) -> bool {
+        let refused = match bytes.len() {
+            0..=MAX_PAYLOAD => self.offer(to, uses_credit, bytes).err(),
+            _ => Some(LinkDrop::TooLong),
+        };
+        refused.inspect(|reason| self.metrics.dropped.inc(*reason)).is_none()
+    }
+
+    fn offer(&self, to: MemberId, uses_credit: bool, mut bytes: Vec<u8>) -> Result<(), LinkDrop> {
+        let links = self.links.read();
+        let links = links.get(&to).ok_or(LinkDrop::NoLink)?;
+        let mut why = LinkDrop::NoLink;
+        // A link on which signs of life are missing comes after all others.
+        let doubtful = |link: &LiveLink| link.silence() > 3 * self.tuning.alive;
+        let alone = links.len() == 1;
+        for pass in 0..2 {
+            for link in links.iter().rev() {
+                if (pass == 1) != (!alone && doubtful(link)) {
+                    continue;
+                }
+                match link.offer(uses_credit, bytes) {
+                    Ok(()) => return Ok(()),
+                    Err((reason, back)) => {
+                        bytes = back;
+                        if why == LinkDrop::NoLink {
+                            why = reason;
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(link) = links.last().filter(|_| why != LinkDrop::NoLink) {
+            link.record.refused.inc();
+        }
+        Err(why)
+    }
+
+    /// Gives back the credit of a request of a peer.
+    pub fn answered(&self, from: MemberId, bytes: usize) {
+        let links = self.links.read();
+        let of_peer = links.get(&from).map_or(&[][..], |links| links);
+        // Whose link has ended needs none back.
+        let _ = of_peer.iter().rev().any(|link| link.answered(bytes));
+    }
+
+    /// Where a peer is counted, at that address if none is known.
+    pub fn record(&self, peer: MemberId, address: &str) -> Arc<PeerRecord> {
+        let mut records = self.records.lock();
+        let record = records.entry(peer).or_default().clone();
+        let mut known = record.address.lock();
+        if known.is_empty() {
+            address.clone_into(&mut known);
+        }
+        drop(known);
+        record
+    }
+
+    /// These are dialled from now on, and no others.
+    pub fn want(&self, peers: &HashMap<MemberId, String>) {
+        let mut records = self.records.lock();
+        for (peer, address) in peers {
+            let record = records.entry(*peer).or_default();
+            record.wanted.store(true, Ordering::Relaxed);
+            address.clone_into(&mut record.address.lock());
+        }
+        let links = self.links.read();
+        records.retain(|peer, record| {
+            let wanted = peers.contains_key(peer);
+            record.wanted.store(wanted, Ordering::Relaxed);
+            wanted || links.contains_key(peer)
+        });
+    }
+
+    /// A link is open from now on, until the guard is dropped.
+    ///
+    /// # Errors
+    /// [`LinkFault::Stopped`].
+    pub fn register(self: &Arc<Self>, link: Arc<LiveLink>) -> Result<Registered, LinkFault> {
+        let announcing = self.announcing.lock();
+        if self.is_stopped() {
+            return Err(LinkFault::Stopped);
+        }
+        let mut records = self.records.lock();
+        // Another link of the peer may have ended since it was looked up.
+        records.entry(link.peer).or_insert_with(|| link.record.clone());
+        let mut links = self.links.write();
+        let of_peer = links.entry(link.peer).or_default();
+        let first = of_peer.is_empty();
+        of_peer.push(link.clone());
+        // A link that was replaced stays listed until its session has ended, so that the oldest may
+        // have been told before: all but the newest are.
+        let replaced = of_peer.len().saturating_sub(LINKS_PER_MEMBER);
+        let replaced = of_peer[..replaced].to_vec();
+        drop((links, records));
+        replaced.iter().for_each(|link| link.end(LinkFault::Replaced));
+        self.metrics.up.inc();
+        self.metrics.opened.inc();
+        let registered = Registered { registry: self.clone(), link, why: None };
+        if first {
+            self.receiver.link(registered.link.peer, true);
+        }
+        drop(announcing);
+        Ok(registered)
+    }
+
+    fn unregister(&self, link: &Arc<LiveLink>, why: &LinkFault) {
+        let lost = link.clear(why.clone());
+        self.metrics.dropped.of(LinkDrop::LinkEnded).add(lost as u64);
+        self.metrics.up.dec();
+        self.metrics.ended.inc(why.end_label());
+        if why.is_noteworthy() {
+            *link.record.last_error.lock() = Some(why.to_string());
+        }
+        let announcing = self.announcing.lock();
+        let mut records = self.records.lock();
+        let mut links = self.links.write();
+        let Some(of_peer) = links.get_mut(&link.peer) else { return };
+        of_peer.retain(|other| !Arc::ptr_eq(other, link));
+        let last = of_peer.is_empty();
+        if last {
+            links.remove(&link.peer);
+            if !link.record.wanted.load(Ordering::Relaxed) {
+                records.remove(&link.peer);
+            }
+        }
+        drop((links, records));
+        if last {
+            self.receiver.link(link.peer, false);
+        }
+        drop(announcing);
+        let _waits = self.ended.0.lock();
+        self.ended.1.notify_all();
+    }
+
+    /// Waits until no link is open; false when the deadline came first.
+    pub fn wait_for_none(&self, deadline: Instant) -> bool {
+        let mut waits = self.ended.0.lock();
+        while self.open_links() > 0 {
+            if self.ended.1.wait_until(&mut waits, deadline).timed_out() {
+                return self.open_links() == 0;
+            }
+        }
+        true
+    }
+
+    /// Ends all links once what waits is written, and lets no new ones come.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        // Whoever registers now either sees that or is seen.
+        let announcing = self.announcing.lock();
+        let links = self.links.read();
+        links.values().flatten().for_each(|link| link.finish(LinkFault::Stopped));
+        drop((links, announcing));
+    }
+
+    /// Whether [`Registry::stop`] was called.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Links that are open.
+    pub fn open_links(&self) -> usize {
+        self.links.read().values().map(Vec::len).sum()
+    }
+
+    /// A link was not made; `wanted`: which member was dialled.
+    pub fn failed(&self, wanted: Option<MemberId>, place: &str, fault: &LinkFault) {
+        if let Some(record) = wanted.and_then(|peer| self.records.lock().get(&peer).cloned())
+            && fault.is_noteworthy()
+        {
+            *record.last_error.lock() = Some(fault.to_string());
+        }
+        self.metrics.failed.inc(fault.handshake_label());
+        // Whoever looks whether the port is open is no fault.
+        if wanted.is_some() || !matches!(fault, LinkFault::Lost(_)) {
+            self.complain(place, fault);
+        }
+    }
+
+    /// Logs a fault, once a minute for each place.
+    pub fn complain(&self, place: &str, fault: &LinkFault) {
+        if !self.is_stopped() {
+            self.complaints.log(place, fault);
+        }
+    }
+
+    /// A place for a connection whose other side has not proven the secret; `None`: there are too
+    /// many.
+    pub fn admit(self: &Arc<Self>, place: &str) -> Option<Unproven> {
+        let limit = self.tuning.unproven;
+        let more = |count| (count < limit).then_some(count + 1);
+        if self.unproven.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+            self.failed(None, place, &LinkFault::Crowded(limit));
+            return None;
+        }
+        self.metrics.unproven.inc();
+        Some(Unproven(self.clone()))
+    }
+
+    /// All peers as operators see them.
+    pub fn peers(&self) -> Vec<PeerState> {
+        let records = self.records.lock();
+        let links = self.links.read();
+        let state = |(id, record): (&MemberId, &Arc<PeerRecord>)| {
+            let of_peer = links.get(id).map_or(&[][..], |links| links);
+            PeerState {
+                id: *id,
+                address: record.address.lock().clone(),
+                links: of_peer.len(),
+                up_since: of_peer.last().map(|link| link.since),
+                version: of_peer.last().map(|link| link.version),
+                last_error: record.last_error.lock().clone(),
+                messages_in: record.messages_in.get(),
+                messages_out: record.messages_out.get(),
+                bytes_in: record.bytes_in.get(),
+                bytes_out: record.bytes_out.get(),
+                refused: record.refused.get(),
+            }
+        };
+        let mut peers: Vec<_> = records.iter().map(state).collect();
+        peers.sort_by_key(|peer| peer.id);
+        peers
+    }
+}
+
+/// A connection whose other side has not proven the secret, for as long as this lives.
+pub struct Unproven(Arc<Registry>);
+
+impl Drop for Unproven {
+    fn drop(&mut self) {
+        self.0.unproven.fetch_sub(1, Ordering::Relaxed);
+        self.0.metrics.unproven.dec();
+    }
+}
+
+/// A link that is open for as long as this lives.
+pub struct Registered {
+    registry: Arc<Registry>,
+    /// The link.
+    pub link: Arc<LiveLink>,
+    /// Why it ends, if it does by itself.
+    pub why: Option<LinkFault>,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let (registry, link) = (self.registry.clone(), self.link.clone());
+        let why = self.why.take().unwrap_or_else(|| match std::thread::panicking() {
+            true => LinkFault::Lost("a bug of this instance".to_owned()),
+            false if registry.is_stopped() => LinkFault::Stopped,
+            false => LinkFault::Unwanted,
+        });
+        // Whoever hears of it may wake a task, which a thread that panics must not do.
+        match std::thread::panicking() {
+            true => drop(std::thread::spawn(move || registry.unregister(&link, &why))),
+            false => registry.unregister(&link, &why),
+        }
+    }
+}

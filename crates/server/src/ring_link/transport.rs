@@ -1,0 +1,183 @@
+//! What callers see of the links.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use afterglow_ring::MemberId;
+use parking_lot::Mutex;
+
+use super::config::{Receiver, TransportConfig, TransportError, Tuning};
+use super::dial::{self, Dialer};
+use super::handshake::MAX_RING;
+use super::listen;
+use super::peer::PeerState;
+use super::registry::Registry;
+use crate::metrics::{Metrics, RingLinkMetrics};
+use crate::reactor::{Bound, Listener, Reactors};
+
+/// The links of this instance. Any thread may use it; nothing of it blocks but
+/// [`Transport::start`] and [`Transport::wait_stopped`].
+pub struct Transport {
+    registry: Arc<Registry>,
+    listener: Listener,
+    reactors: Reactors,
+    dialers: Mutex<Dialers>,
+}
+
+#[derive(Default)]
+struct Dialers {
+    of: HashMap<MemberId, Dialer>,
+    /// The reactor of the next one.
+    next: usize,
+}
+
+impl Transport {
+    /// Listens. Messages may come before this has returned.
+    ///
+    /// # Errors
+    /// When the address cannot be bound, or the ring has no good name.
+    pub fn start(
+        config: TransportConfig,
+        reactors: &Reactors,
+        receiver: Arc<dyn Receiver>,
+        metrics: &Metrics,
+    ) -> Result<Self, TransportError> {
+        Self::start_with(config, Tuning::default(), reactors, receiver, metrics)
+    }
+
+    /// As [`Transport::start`], with other limits.
+    ///
+    /// # Errors
+    /// As [`Transport::start`].
+    pub fn start_with(
+        config: TransportConfig,
+        tuning: Tuning,
+        reactors: &Reactors,
+        receiver: Arc<dyn Receiver>,
+        metrics: &Metrics,
+    ) -> Result<Self, TransportError> {
+        let bound = Bound::tcp(config.listen)?;
+        Self::open(bound, config, tuning, reactors, receiver, metrics)
+    }
+
+    /// As [`Transport::start`], on an address that is bound already.
+    ///
+    /// # Errors
+    /// As [`Transport::start`].
+    pub fn start_on(
+        bound: Bound,
+        config: TransportConfig,
+        reactors: &Reactors,
+        receiver: Arc<dyn Receiver>,
+        metrics: &Metrics,
+    ) -> Result<Self, TransportError> {
+        Self::open(bound, config, Tuning::default(), reactors, receiver, metrics)
+    }
+
+    fn open(
+        bound: Bound,
+        config: TransportConfig,
+        tuning: Tuning,
+        reactors: &Reactors,
+        receiver: Arc<dyn Receiver>,
+        metrics: &Metrics,
+    ) -> Result<Self, TransportError> {
+        let length = config.ring.len();
+        if !(1..=MAX_RING).contains(&length) {
+            return Err(TransportError::Name(length));
+        }
+        let counts = Arc::<RingLinkMetrics>::default();
+        let registry = Arc::new(Registry::new(config, tuning, receiver, counts.clone()));
+        metrics.add_source(move |out| counts.expose(out));
+        let served = registry.clone();
+        let listener = Listener::start_on(reactors, bound, move |stream, peer, guard| {
+            listen::serve(served.clone(), stream, peer, guard)
+        });
+        let advertised = &registry.config.address;
+        tracing::info!(address = %listener.address(), advertised, ring = registry.config.ring, "other instances of the ring may connect");
+        Ok(Self { registry, listener, reactors: reactors.clone(), dialers: Mutex::default() })
+    }
+
+    /// Where it listens: the address asked for, with the port that the system chose in place of 0.
+    pub fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// Whom to keep links to, and where: `host:port`. A peer that is new or has another address is
+    /// dialled at once. Links that were dialled to others are closed; those that others have
+    /// dialled stay. This instance itself is left out.
+    pub fn set_peers(&self, peers: Vec<(MemberId, String)>) {
+        let ours = self.registry.config.hello.member;
+        let peers: HashMap<_, _> = peers.into_iter().filter(|(peer, _)| *peer != ours).collect();
+        let mut dialers = self.dialers.lock();
+        if self.registry.is_stopped() {
+            return;
+        }
+        self.registry.want(&peers);
+        dialers.of.retain(|peer, dialer| peers.get(peer) == Some(&dialer.address));
+        for (peer, address) in peers {
+            if dialers.of.contains_key(&peer) {
+                continue;
+            }
+            let (dialer, dropped) = Dialer::new(address.clone());
+            dialers.of.insert(peer, dialer);
+            let (registry, reactor) = (self.registry.clone(), dialers.next);
+            dialers.next = (reactor + 1) % self.reactors.count();
+            self.reactors.spawn_on(reactor, move || dial::keep(registry, peer, address, dropped));
+        }
+    }
+
+    /// Queues a message, from any thread. False: there is no link to that member, its queue is
+    /// full, or the message has more than 8 MiB; it is dropped then and counted. True: it is sent
+    /// unless the link ends before.
+    pub fn send(&self, to: MemberId, bytes: Vec<u8>) -> bool {
+        self.registry.send(to, false, bytes)
+    }
+
+    /// As [`Transport::send`], for requests that need the peer's credit; false too where there is
+    /// none.
+    pub fn ask(&self, to: MemberId, bytes: Vec<u8>) -> bool {
+        self.registry.send(to, true, bytes)
+    }
+
+    /// A request of so many bytes that came from that peer by `ask` has been answered, or never
+    /// will be: gives its credit back.
+    pub fn answered(&self, from: MemberId, bytes: usize) {
+        self.registry.answered(from, bytes);
+    }
+
+    /// All peers that are dialled or have a link, by their ids.
+    pub fn peers(&self) -> Vec<PeerState> {
+        self.registry.peers()
+    }
+
+    /// Links that are open now.
+    pub fn open_links(&self) -> usize {
+        self.registry.open_links()
+    }
+
+    #[cfg(test)]
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Listens and dials no more. Links end once what waits on them is written.
+    pub fn stop(&self) {
+        self.listener.stop();
+        self.registry.stop();
+    }
+
+    /// After [`Transport::stop`]: waits for the last link to end. Blocks; not to be called on a
+    /// reactor. False when the timeout came first.
+    pub fn wait_stopped(&self, timeout: Duration) -> bool {
+        self.registry.wait_for_none(Instant::now() + timeout)
+    }
+}
+
+impl Drop for Transport {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

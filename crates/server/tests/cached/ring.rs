@@ -1,0 +1,541 @@
+//! Several instances over one database as one cache.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use afterglow::config::TablePolicies;
+use afterglow::frontend::cql::cached::RingConfig;
+use afterglow::ring_link::{Secret, Secrets};
+use afterglow_cql::frame::Version;
+use afterglow_cql::message::Consistency;
+use afterglow_loadgen::rng::Rng;
+use afterglow_testkit::fake_backend::{COPIES, FakeBackend};
+use tempfile::TempDir;
+
+use crate::node::{Client, Node, Setup, database, database_that_may_be_mute, direct, wait_until};
+
+/// A ring whose members come and go within a test's time.
+struct World {
+    database: Arc<FakeBackend>,
+    setups: Vec<Setup>,
+    nodes: Vec<Option<Node>>,
+    _directories: Vec<TempDir>,
+}
+
+/// An address of loopback that nobody listens on.
+fn free_address() -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+fn ring_config(hold: Duration) -> RingConfig {
+    let listen = free_address();
+    let mut protocol = RingConfig::protocol(hold);
+    (protocol.stable, protocol.probe, protocol.deserted) = (200_000, 300_000, 1_500_000);
+    RingConfig {
+        listen,
+        advertised: listen.to_string(),
+        secrets: Secrets::of([Secret::of(b"only for this test, and long enough")]),
+        name: "test".into(),
+        weight: 100,
+        zone: "a".into(),
+        protocol,
+    }
+}
+
+impl World {
+    fn new(members: usize) -> World {
+        World::over(database(), members)
+    }
+
+    /// All of them run and have the same part of the shards.
+    fn settled(members: usize) -> World {
+        let mut world = World::new(members);
+        (0..members).for_each(|member| world.start(member));
+        world.settle();
+        world
+    }
+
+    fn over(database: FakeBackend, members: usize) -> World {
+        direct(
+            &database,
+            "CREATE TABLE afterglow.ring (data_center text, name text, version bigint, map blob, \
+             PRIMARY KEY (data_center, name))",
+        );
+        let directories: Vec<TempDir> = (0..members).map(|_| TempDir::new().unwrap()).collect();
+        let setup = |directory: &TempDir| {
+            let mut setup = Setup::new(directory.path(), &database, "ks.*=exclusive");
+            setup.hold = Duration::from_secs(2);
+            setup.ring = Some(ring_config(setup.hold));
+            setup
+        };
+        let setups = directories.iter().map(setup).collect();
+        let nodes = (0..members).map(|_| None).collect();
+        World { database: database.into(), setups, nodes, _directories: directories }
+    }
+
+    /// Starts a member, and waits until it may serve.
+    fn start(&mut self, member: usize) {
+        let node = self.setups[member].start();
+        self.nodes[member] = Some(node);
+    }
+
+    fn node(&self, member: usize) -> &Node {
+        self.nodes[member].as_ref().expect("it runs")
+    }
+
+    fn client(&self, member: usize) -> Client {
+        self.node(member).client(Version::V4)
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().flatten()
+    }
+
+    /// Waits until all that run are members, have a lease, and own as many shards as the others.
+    fn settle(&self) {
+        let count = self.running().count();
+        for node in self.running() {
+            wait_until("all members have the same part of the shards", || {
+                let status = node.ring().status();
+                let even = status.members.iter().all(|member| {
+                    member.state == "active" && member.shards.abs_diff(status.shards / count) <= 1
+                });
+                even && status.members.len() == count && status.lease_ms > 0
+            });
+        }
+    }
+
+    /// The second of two members is away, and the first has its shards.
+    fn without_the_second(&mut self) {
+        self.nodes[1].take().unwrap().stop();
+        wait_until("it is gone from the map", || self.node(0).ring().status().members.len() == 1);
+    }
+
+    fn count(&self, parts: &[&str]) -> u64 {
+        self.running().map(|node| node.count(parts)).sum()
+    }
+
+    /// Writes rows of `ks.t` past the ring, while no member that runs caches the table.
+    fn write_past(&self, rows: impl Iterator<Item = (String, String)>) {
+        let off = ["afterglow_passes_total", "reason=\"policy_off\""];
+        let before: Vec<_> = self.running().map(|node| node.count(&off)).collect();
+        self.running().for_each(|node| set_policy(node, "ks.*=off"));
+        for (node, before) in self.running().zip(before) {
+            let mut client = node.client(Version::V4);
+            wait_until("nothing is cached", || {
+                client.value("none");
+                node.count(&off) > before
+            });
+        }
+        for (key, value) in rows {
+            let text = format!("INSERT INTO ks.t (k, v) VALUES ('{key}', '{value}')");
+            direct(&self.database, &text);
+        }
+        self.running().for_each(|node| set_policy(node, "ks.*=exclusive"));
+    }
+}
+
+#[test]
+fn a_row_is_cached_by_its_owner_and_answered_by_all() {
+    let world = World::settled(2);
+    let mut clients = [world.client(0), world.client(1)];
+    for n in 0..40 {
+        let key = format!("k{n}");
+        clients[n % 2].put(&key, "one");
+        for client in &mut clients {
+            assert_eq!(client.value(&key).as_deref(), Some("one"), "{key}");
+        }
+    }
+    assert_eq!(world.count(&FILLS), 40, "each row is filled once");
+    for n in 0..40 {
+        for client in &mut clients {
+            assert_eq!(client.value(&format!("k{n}")).as_deref(), Some("one"));
+        }
+    }
+    assert_eq!(world.count(&FILLS), 40, "nobody asked the database again");
+    for member in 0..2 {
+        let by_ring = world.node(member).count(&["afterglow_hits_total", "tier=\"ring\""]);
+        assert!(by_ring > 0, "{member} asked the other");
+    }
+    // A write through either is seen through both.
+    for n in 0..40 {
+        let key = format!("k{n}");
+        clients[(n + 1) % 2].put(&key, "two");
+        for client in &mut clients {
+            assert_eq!(client.value(&key).as_deref(), Some("two"), "{key}");
+        }
+    }
+}
+
+#[test]
+fn a_member_that_dies_is_replaced_and_one_that_leaves_hands_over() {
+    let mut world = World::settled(3);
+    let mut client = world.client(0);
+    for n in 0..60 {
+        client.put(&format!("k{n}"), "one");
+    }
+    world.nodes[1].take().unwrap().crash();
+    for n in 0..60 {
+        // Those of the dead member wait until its shards are others'.
+        client.put(&format!("k{n}"), "two");
+        assert_eq!(client.value(&format!("k{n}")).as_deref(), Some("two"));
+    }
+    let members = |world: &World| world.node(0).ring().status().members.len();
+    wait_until("the dead member is gone from the map", || members(&world) == 2);
+    world.node(2).ring().leave();
+    wait_until("the other one has left", || members(&world) == 1);
+    let mut left = world.client(2);
+    for n in 0..60 {
+        assert_eq!(left.value(&format!("k{n}")).as_deref(), Some("two"));
+        left.put(&format!("k{n}"), "three");
+        assert_eq!(client.value(&format!("k{n}")).as_deref(), Some("three"));
+    }
+}
+
+const FILLS: [&str; 2] = ["afterglow_fills_total", "\"installed\""];
+
+fn carried(from: &str) -> [&str; 2] {
+    ["afterglow_carried_total", from]
+}
+
+/// Reads all of these rows through each client.
+fn read_all(clients: &mut [Client], values: &[&str]) {
+    for (n, value) in values.iter().enumerate() {
+        for client in &mut *clients {
+            assert_eq!(client.value(&format!("k{n}")).as_deref(), Some(*value), "k{n}");
+        }
+    }
+}
+
+#[test]
+fn rows_move_with_their_shards() {
+    let mut world = World::new(3);
+    world.start(0);
+    world.settle();
+    let mut clients = vec![world.client(0)];
+    let mut values = ["one"; 60];
+    for n in 0..values.len() {
+        clients[0].put(&format!("k{n}"), "one");
+    }
+    read_all(&mut clients, &values);
+    assert_eq!(world.count(&FILLS), 60);
+    for member in 1..3 {
+        world.start(member);
+        world.settle();
+        clients.push(world.client(member));
+        // Written under the new owners, and not read since: what the old ones have does not count.
+        for n in (member..values.len()).step_by(6) {
+            values[n] = ["two", "three"][member - 1];
+            clients[n % (member + 1)].put(&format!("k{n}"), values[n]);
+        }
+        let before = world.count(&FILLS);
+        read_all(&mut clients, &values);
+        let asked = world.count(&FILLS) - before;
+        assert!(asked <= 12, "the database was asked for {asked} rows, 10 were written");
+    }
+    let pulled = world.count(&carried("old_owner"));
+    assert!(pulled >= 20, "rows were pulled");
+    // Whoever leaves runs on, and gives what it has.
+    world.node(0).ring().leave();
+    wait_until("it has left", || world.node(1).ring().status().members.len() == 2);
+    let before = world.count(&FILLS);
+    read_all(&mut clients[1..], &values);
+    assert!(world.count(&FILLS) - before <= 2, "the database was asked");
+    assert!(world.count(&carried("old_owner")) >= pulled + 10, "rows were pulled");
+}
+
+#[test]
+fn an_instance_that_comes_back_finds_its_rows_and_none_that_was_written_meanwhile() {
+    let mut world = World::settled(2);
+    let mut clients = vec![world.client(0), world.client(1)];
+    let mut values = ["one"; 60];
+    for n in 0..values.len() {
+        clients[0].put(&format!("k{n}"), "one");
+    }
+    read_all(&mut clients, &values);
+    clients.pop();
+    world.without_the_second();
+    for n in (0..values.len()).step_by(5) {
+        values[n] = "two";
+        clients[0].put(&format!("k{n}"), "two");
+    }
+    world.start(1);
+    world.settle();
+    clients.push(world.client(1));
+    let before = world.count(&FILLS);
+    // For a moment the shards are not filled at all, because it is not known what their first owner
+    // had granted.
+    wait_until("rows are found where they were", || {
+        read_all(&mut clients, &values);
+        world.count(&carried("here")) >= 12
+    });
+    read_all(&mut clients, &values);
+    let asked = world.count(&FILLS) - before;
+    assert!(asked <= 14, "the database was asked for {asked} rows, 12 were written");
+}
+
+/// Others may write past the ring while no member caches a table as `exclusive`. An instance that
+/// is away then has the policy of before when it comes back, and the rows of before.
+#[test]
+fn an_instance_that_was_away_while_the_policy_was_another_serves_no_row_of_before() {
+    let mut world = World::settled(2);
+    let mut clients = vec![world.client(0), world.client(1)];
+    for n in 0..40 {
+        clients[0].put(&format!("k{n}"), "one");
+    }
+    read_all(&mut clients, &["one"; 40]);
+    clients.pop();
+    world.without_the_second();
+    world.write_past((0..40).map(|n| (format!("k{n}"), "two".to_owned())));
+    world.settle();
+    read_all(&mut clients, &["two"; 40]);
+    world.start(1);
+    world.settle();
+    clients.push(world.client(1));
+    let owns = |world: &World| world.node(1).count(&FILLS) + world.count(&carried("here"));
+    wait_until("rows of it are filled or found", || {
+        read_all(&mut clients, &["two"; 40]);
+        owns(&world) > 0
+    });
+    read_all(&mut clients, &["two"; 40]);
+}
+
+/// A keyspace gets more copies, which lack rows until a repair. Who joins after that has not heard
+/// of it.
+#[test]
+fn no_row_that_new_copies_lack_is_stale_for_good_at_an_owner_that_has_come_since() {
+    let mut world = World::new(2);
+    for setup in &mut world.setups {
+        setup.hold = Duration::from_secs(60);
+        setup.times.weak_max_age = Duration::from_secs(2);
+        setup.ring.as_mut().unwrap().protocol.hold = 60_000_000;
+    }
+    world.database.replicate();
+    world.start(0);
+    world.settle();
+    let mut clients = vec![world.client(0)];
+    (0..20).for_each(|n| clients[0].put(&format!("k{n}"), "one"));
+    // Copies stand for what the keyspace's replication promises: that is one at first.
+    world.database.set_copies([true, false, false]);
+    for n in 0..20 {
+        let text = format!("INSERT INTO ks.t (k, v) VALUES ('k{n}', 'two')");
+        clients[0].raw().query(&text, Consistency::One).unwrap();
+    }
+    world.database.set_copies([true; COPIES]);
+    let replication = "{'class': 'SimpleStrategy', 'replication_factor': 3}";
+    clients[0].run(&format!("ALTER KEYSPACE ks WITH replication = {replication}"));
+    world.database.set_copies([false, true, true]);
+    world.start(1);
+    world.settle();
+    clients.push(world.client(1));
+    wait_until("the new owner has filled rows", || {
+        for n in 0..20 {
+            clients.iter_mut().for_each(|client| drop(client.value(&format!("k{n}"))));
+        }
+        world.node(1).count(&FILLS) >= 8
+    });
+    world.database.set_copies([true; COPIES]);
+    world.database.deliver_hints();
+    for n in 0..20 {
+        let key = format!("k{n}");
+        for client in &mut clients {
+            wait_until("the row is read again", || client.value(&key).as_deref() == Some("two"));
+        }
+    }
+}
+
+/// The ring goes on, which needs transactions: a member dies, and others get its shards.
+fn goes_on_without_one(mut world: World) {
+    world.nodes[1].take().unwrap().crash();
+    for node in world.running() {
+        wait_until("others have the dead member's shards", || {
+            let status = node.ring().status();
+            status.members.len() == 2 && status.lease_ms > 0
+        });
+    }
+}
+
+/// It stands still: it lets nobody in, and answers nobody who was.
+#[test]
+fn a_ring_goes_on_while_the_first_node_of_the_database_stands_still() {
+    let mut world = World::new(3);
+    let (database, _other) = (world.database.clone(), world.database.join().unwrap());
+    (0..3).for_each(|member| world.start(member));
+    world.settle();
+    let frozen = database.freeze();
+    goes_on_without_one(world);
+    drop(frozen);
+}
+
+#[test]
+fn a_ring_goes_on_while_the_first_node_of_the_database_answers_no_transaction() {
+    let mute = Arc::<AtomicBool>::default();
+    let mut world = World::over(database_that_may_be_mute("afterglow.ring", &mute), 3);
+    let _other = world.database.join().unwrap();
+    (0..3).for_each(|member| world.start(member));
+    world.settle();
+    mute.store(true, Ordering::SeqCst);
+    goes_on_without_one(world);
+}
+
+/// Puts another policy in force, as SIGHUP does.
+fn set_policy(node: &Node, policy: &str) {
+    node.policies.replace(TablePolicies { rules: vec![policy.parse().unwrap()] });
+}
+
+/// The settings in which an instance differs from its ring.
+fn differs(node: &Node) -> Vec<String> {
+    node.ring().status().differs.into_iter().map(|difference| difference.setting).collect()
+}
+
+#[test]
+fn an_instance_with_other_settings_is_refused_and_passes_reads_through() {
+    let mut world = World::new(2);
+    world.setups[1].policy = "ks.*=max-staleness=60s";
+    world.setups[1].hold = Duration::from_secs(9);
+    world.setups[1].ring.as_mut().unwrap().protocol.hold = 9_000_000;
+    world.start(0);
+    world.start(1);
+    wait_until("the other knows that it differs", || !differs(world.node(1)).is_empty());
+    assert_eq!(differs(world.node(1)), ["table-policy", "unknown-outcome-hold"]);
+    let (mut member, mut refused) = (world.client(0), world.client(1));
+    for value in ["one", "two", "three"] {
+        for n in 0..10 {
+            // A write through either is seen through both, at once.
+            let key = format!("k{n}");
+            let writer = if n % 2 == 0 { &mut member } else { &mut refused };
+            writer.put(&key, value);
+            for client in [&mut member, &mut refused] {
+                assert_eq!(client.value(&key).as_deref(), Some(value), "{key}");
+                assert_eq!(client.value(&key).as_deref(), Some(value), "{key}");
+            }
+        }
+    }
+    assert!(world.node(0).hits() > 0 && world.node(1).hits() == 0, "it caches nothing");
+    assert!(world.node(1).count(&["passes_total", "reason=\"ring_settings\""]) >= 60);
+    assert_eq!(world.node(1).count(&["afterglow_ring_settings_differ"]), 1);
+    assert_eq!(world.node(0).ring().status().members.len(), 1, "it is no member");
+}
+
+#[test]
+fn a_policy_is_changed_in_one_member_after_the_other() {
+    let (bounded, exclusive) = ("ks.*=max-staleness=60s", "ks.*=exclusive");
+    let mut world = World::new(2);
+    world.setups.iter_mut().for_each(|setup| setup.policy = bounded);
+    world.start(0);
+    world.start(1);
+    world.settle();
+    let mut clients = [world.client(0), world.client(1)];
+    for n in 0..20 {
+        clients[n % 2].put(&format!("k{n}"), "one");
+        for client in &mut clients {
+            assert_eq!(client.value(&format!("k{n}")).as_deref(), Some("one"));
+        }
+    }
+    set_policy(world.node(1), exclusive);
+    wait_until("it differs", || differs(world.node(1)) == ["table-policy"]);
+    let theirs = |world: &World| {
+        let status = world.node(0).ring().status();
+        status.members.iter().filter(|member| member.differs == ["table-policy"]).count()
+    };
+    wait_until("the other sees it", || theirs(&world) == 1);
+    let hits = world.node(1).hits();
+    for n in 0..20 {
+        // It grants writes for its rows, and answers no read from its cache.
+        clients[0].put(&format!("k{n}"), "two");
+        assert_eq!(clients[1].value(&format!("k{n}")).as_deref(), Some("two"));
+    }
+    assert_eq!(world.node(1).hits(), hits);
+    set_policy(world.node(0), exclusive);
+    wait_until("all have the same", || {
+        theirs(&world) == 0 && world.running().all(|node| differs(node).is_empty())
+    });
+    world.settle();
+    // What was cached under the bound does not count any more.
+    for n in 0..20 {
+        clients[1].put(&format!("k{n}"), "three");
+        for client in &mut clients {
+            assert_eq!(client.value(&format!("k{n}")).as_deref(), Some("three"));
+        }
+    }
+    wait_until("rows are cached again", || {
+        let before = world.node(0).hits() + world.node(1).hits();
+        clients.iter_mut().for_each(|client| drop(client.value("k1")));
+        world.node(0).hits() + world.node(1).hits() > before
+    });
+}
+
+/// How a member ends in the middle of a round.
+fn end(world: &mut World, victim: usize, how: u64) {
+    let node = world.nodes[victim].take().expect("it runs");
+    match how {
+        0 => node.crash(),
+        1 => node.stop(),
+        _ => {
+            node.crash();
+            world.start(victim);
+        }
+    }
+}
+
+/// Clients of all members read and write the same rows while members die and come back.
+#[test]
+fn nothing_stale_is_read_while_members_die_and_return() {
+    let mut world = World::settled(3);
+    let seed = std::env::var("RING_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let mut random = Rng::new(seed);
+    let mut below = move |n: usize| (random.next_u64() % n as u64) as usize;
+    let mut clients: Vec<Client> = (0..3).map(|member| world.client(member)).collect();
+    // What was acknowledged last of each row.
+    let mut newest = [0_u64; 24];
+    let mut next = 1;
+    for round in 0..6 {
+        let (victim, how) = (below(3), below(3) as u64);
+        for step in 0..240 {
+            let (row, member) = (below(newest.len()), below(3));
+            if world.nodes[member].is_none() {
+                continue;
+            }
+            let (key, client) = (format!("r{row}"), &mut clients[member]);
+            if below(4) == 0 {
+                let text = format!("INSERT INTO ks.t (k, v) VALUES ('{key}', '{next:06}')");
+                if client.try_run(&text).is_ok() {
+                    newest[row] = next;
+                }
+                next += 1;
+            } else {
+                let value = client.value(&key).map_or(0, |value| value.parse().unwrap());
+                assert!(
+                    value >= newest[row],
+                    "seed {seed}, round {round}, step {step}: {key} through {member} is {value}, \
+                     older than {}",
+                    newest[row]
+                );
+            }
+            if step == 80 {
+                end(&mut world, victim, how);
+                if world.nodes[victim].is_some() {
+                    clients[victim] = world.client(victim);
+                }
+            }
+            // The one that is away will come back with the policy and the rows of before.
+            if step == 200 && world.nodes[victim].is_none() && below(2) == 0 {
+                let rows = (0..newest.len()).step_by(3).zip(next..);
+                rows.clone().for_each(|(row, value)| newest[row] = value);
+                next += newest.len() as u64;
+                world.write_past(
+                    rows.map(|(row, value)| (format!("r{row}"), format!("{value:06}"))),
+                );
+            }
+        }
+        if world.nodes[victim].is_none() {
+            world.start(victim);
+            clients[victim] = world.client(victim);
+        }
+    }
+    let hits: u64 = world.running().map(Node::hits).sum();
+    assert!(hits > 100, "{hits} hits: too few to show anything");
+}
