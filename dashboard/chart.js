@@ -1,5 +1,5 @@
-// One chart: lines or stacked areas over time, with a legend that is a list of the latest values,
-// and a cursor for pointer and keyboard.
+// One chart: lines or stacked areas over time. Its legend is a list of the latest values. A cursor
+// follows pointer and keyboard.
 
 import { clock } from "./units.js";
 
@@ -50,9 +50,11 @@ export class Chart {
   #figure; #options; #svg; #legend; #moment; #view = null; #at = null;
 
   /**
-   * `options`: `title`, `format` of a value, `stacked`, `top` (highest value, otherwise as data
-   * wants), `least` (the top at least), `isBytes`, `logarithmic`, `empty` (what is said of points without values)
-   * and `extra` (an element beside the title).
+   * The options:
+   * - `title`, `format` of a value, `stacked`, `isBytes`, `logarithmic`
+   * - `top`: the highest value, otherwise the data's; `least`: the top at least
+   * - `empty`: the text for points without values
+   * - `extra`: an element beside the title
    */
   constructor(figure, options) {
     this.#figure = figure;

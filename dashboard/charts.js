@@ -33,13 +33,19 @@ function reads() {
     empty: "no reads in this time",
   });
   const series = [
-    { name: "DRAM", color: "dram" }, { name: "flash", color: "flash" },
-    { name: "miss", color: "miss" },
+    { name: "DRAM", color: "dram", part: "dramPart" },
+    { name: "flash", color: "flash", part: "flashPart" },
+    { name: "other instances", color: "third", part: "ringPart" },
+    { name: "miss", color: "miss", part: "missPart" },
   ];
-  return (steps, from, to) => plot(chart, series, steps, from, to, (step) => {
-    const { dramPart, flashPart, missPart } = figures.reads(step);
-    return [dramPart, flashPart, missPart];
-  });
+  return (steps, from, to) => {
+    const inRing = steps.some((step) => step.to.ring);
+    const shown = series.filter(({ part }) => inRing || part !== "ringPart");
+    plot(chart, shown, steps, from, to, (step) => {
+      const all = figures.reads(step);
+      return shown.map(({ part }) => all[part]);
+    });
+  };
 }
 
 function requests() {

@@ -38,13 +38,14 @@ function overFrontEnds(step, member) {
 export function reads(step) {
   const hits = overFrontEnds(step, "hits");
   const [dram, flash] = [(hits.dram ?? 0) + (hits.buffer ?? 0), hits.flash ?? 0];
+  const ring = hits.ring ?? 0;
   const misses = sum(overFrontEnds(step, "misses"));
   const passes = sum(overFrontEnds(step, "passes"));
-  const lookups = dram + flash + misses;
+  const lookups = dram + flash + ring + misses;
   const part = (n) => (lookups > 0 ? n / lookups : null);
   return {
-    dram, flash, misses, passes, lookups,
-    ratio: part(dram + flash), dramPart: part(dram), flashPart: part(flash), missPart: part(misses),
+    dram, flash, ring, misses, passes, lookups, ratio: part(dram + flash + ring),
+    dramPart: part(dram), flashPart: part(flash), ringPart: part(ring), missPart: part(misses),
   };
 }
 

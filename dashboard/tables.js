@@ -36,8 +36,10 @@ export function tiles(step) {
   const open = to.front_ends.reduce((n, one) => n + one.connections_open, 0);
   const all = [
     tile("Hit ratio", percent(read.ratio),
-      `DRAM ${percent(read.dramPart)}, flash ${percent(read.flashPart)}`,
-      bar("DRAM and flash hits", [read.dramPart, "dram"], [read.flashPart, "flash"])),
+      `DRAM ${percent(read.dramPart)}, flash ${percent(read.flashPart)}` +
+        (to.ring ? `, other instances ${percent(read.ringPart)}` : ""),
+      bar("hits by tier", [read.dramPart, "dram"], [read.flashPart, "flash"],
+        [read.ringPart, "third"])),
     tile("Requests", rate(perSecond), `${count(open)} connections open`),
     tile("Read latency p99", micros(p99), `half within ${micros(p50)}`),
     tile("Flash writes", byteRate(wrote.total / figures.seconds(step)),
@@ -46,6 +48,7 @@ export function tiles(step) {
   ];
   if (to.cache) all.push(...occupancy(to.cache));
   if (to.lease) all.push(tile("Lease", words(to.lease.state), leaseDetail(to.database)));
+  if (to.ring) all.push(ringTile(to.ring));
   at("tiles").replaceChildren(...all);
 }
 
@@ -67,6 +70,20 @@ function leaseDetail(database) {
   const ready = database?.connections_ready ?? 0;
   return ready > 0 ? `${count(ready)} connections to the database`
     : make("span", { class: "warn" }, "the database is away");
+}
+
+const owned = ({ me, members }) => members.find(({ id }) => id === me)?.shards ?? 0;
+const unlinked = ({ members }) => members.filter(({ linked }) => linked === false).length;
+
+function ringTile(ring) {
+  const away = unlinked(ring);
+  const detail = ring.lease_seconds > 0
+    ? `${count(owned(ring))} of ${count(ring.shards)} shards here`
+    : "no lease: reads pass through";
+  const bad = ring.lease_seconds <= 0 || away > 0 || ring.unowned > 0;
+  return tile("Ring", `${count(ring.members.length)} members`,
+    bad ? make("span", { class: "warn" }, away > 0 ? `no link to ${count(away)}` : detail)
+      : detail, bar("shards here", [owned(ring) / Math.max(1, ring.shards), "dram"]));
 }
 
 /** A table: `[name, total, a second]` rows; what never happened is left out. */
@@ -137,6 +154,11 @@ export function state(step) {
   if (to.cache) facts("cache-state", cacheFacts(step, to.cache));
   at("database-card").hidden = !to.database;
   if (to.database) facts("database-state", databaseFacts(to));
+  at("ring-card").hidden = !to.ring;
+  if (to.ring) {
+    facts("ring-state", ringFacts(to.ring));
+    at("ring-members").replaceChildren(ringMembers(to.ring));
+  }
   const cpu = (to.cpu_seconds - (step.from?.cpu_seconds ?? 0)) / figures.seconds(step);
   facts("process-state", [
     ["Version", to.version],
@@ -165,6 +187,33 @@ function cacheFacts(step, { dram, flash, index, journal, loading, load_parts, lo
       (journal.checkpoint_failures > 0 ? `, ${count(journal.checkpoint_failures)} failed` : "")],
     ["Loading", loading ? `${count(load_parts_done)} of ${count(load_parts)} parts` : "done"],
   ];
+}
+
+function ringFacts(ring) {
+  return [
+    ["Name", ring.name],
+    ["Map", `version ${count(ring.version)}`],
+    ["May serve its shards", ring.lease_seconds > 0
+      ? `for ${ring.lease_seconds.toFixed(1)} s` : "not now", ring.lease_seconds <= 0],
+    ["Shards here", `${count(owned(ring))} of ${count(ring.shards)}`],
+    ["Shards of nobody", count(ring.unowned), ring.unowned > 0],
+  ];
+}
+
+/** Each member with its shards, and whether there is a link to it. */
+function ringMembers({ me, members }) {
+  const heads = ["member", "zone", "shards", "state"];
+  const head = heads.map((text) => make("th", { scope: "col" }, text));
+  const rows = members.map(({ id, address, zone, shards, state, linked, clock_drifts: drifts }) => {
+    const away = `${linked === false ? ", no link" : ""}${drifts ? ", its clock drifts" : ""}`;
+    const bad = linked === false || drifts || state !== "active";
+    return make("tr", { "data-row": address },
+      make("th", { scope: "row" }, id === me ? `${address} (this)` : address),
+      make("td", {}, zone), make("td", {}, count(shards)),
+      make("td", { ...(bad && { class: "warn" }) }, `${words(state)}${away}`));
+  });
+  return make("div", { class: "scroll" }, make("table", {}, make("caption", {}, "Members"),
+    make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows)));
 }
 
 function databaseFacts({ database, lease }) {

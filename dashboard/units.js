@@ -13,8 +13,9 @@ export function count(value) {
   return NUMBER.format(value);
 }
 
-/** A large number with the letter of its thousands: 12.3 k. */
+/** A large number with the letter of its thousands: 12.3 k. A whole one below 10,000 is whole. */
 export function short(value) {
+  if (Number.isInteger(value) && value < 1e4) return count(value);
   for (const [letter, size] of [["G", 1e9], ["M", 1e6], ["k", 1e4]]) {
     if (value >= size) return `${few(value / (letter === "k" ? 1e3 : size))} ${letter}`;
   }
