@@ -1,13 +1,33 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
 .PHONY: bench-cassandra bench-cql bench-engine cassandra-jar row-race row-kill row-repair \
-  row-stream chunk-verify demo demo-stop test unit e2e differential history lint killtest soak \
-  ring-soak ring-mutants mutants fuzz models sanitize build release tools
+  row-stream chunk-verify demo demo-ring demo-stop test unit e2e differential history lint \
+  killtest soak ring-soak ring-mutants mutants fuzz models sanitize build release tools
 export PYTHONPATH := e2e
 
 # Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both
 # running.
 demo: tools release
 	.venv/bin/python -m demo $(if $(KEEP),--keep)
+
+# A stock Cassandra, two instances as one cache, three drivers while an instance is killed, stands
+# still, leaves and returns; report in target/ring.
+demo-ring: tools release
+	.venv/bin/python -m ring
+
+# An owner of a ring of three is killed with -9 under load, KILLS times, and comes back.
+.PHONY: ring-failovers
+ring-failovers: tools release
+	.venv/bin/python -m ring.failover --kills $(or $(KILLS),100) $(if $(SEED),--seed $(SEED))
+
+# A fourth instance joins a ring of three under load: what moves, and how far the hit ratio dips.
+.PHONY: ring-growth
+ring-growth: tools release
+	.venv/bin/python -m ring.growth
+
+# What a write costs through an instance that does not own its row: PAIRS of runs.
+.PHONY: ring-write-cost
+ring-write-cost: tools release
+	.venv/bin/python -m ring.writecost --pairs $(or $(PAIRS),11)
 
 demo-stop:
 	.venv/bin/python -m demo --stop
@@ -17,10 +37,11 @@ test: unit models e2e
 unit:
 	cargo test --locked --workspace
 
-# What is fetched or built is made ready first: no test's time pays for it.
+# What is fetched or built is made ready first: no test's time pays for it. Tests mostly wait, so
+# two files run at a time, each with a database of its own; LANES=1 is one after the other.
 e2e: tools build
 	.venv/bin/python -m afterglow_e2e.prepare
-	.venv/bin/pytest
+	.venv/bin/pytest --numprocesses $(or $(LANES),2) --dist loadfile --no-loadscope-reorder
 
 # Random statements to a real Cassandra, directly and through Afterglow, answers compared byte for
 # byte; CASSANDRA=5.0, 4.1 or 3.11, SEED= for a known run.
@@ -29,16 +50,16 @@ differential: tools release
 	  --release $(or $(CASSANDRA),5.0) $(if $(SEED),--seed $(SEED))
 
 # Clients, faults and a judgement over all that was read and written: RUNS= of a minute each,
-# NODES=1 or 3.
+# NODES=1 or 3; RING=2 to 4 instances as one cache.
 history: tools release
-	.venv/bin/python -m histories --runs $(or $(RUNS),20) \
+	.venv/bin/python -m histories --runs $(or $(RUNS),20) $(if $(RING),--ring $(RING)) \
 	  --nodes $(or $(NODES),1) $(if $(SEED),--seed $(SEED))
 
 lint: tools
 	tools/lint
 
-# The real binary on real files, killed with -9 in every way there is, every read judged and what a
-# restart kept counted; ROUNDS=300 is the long form.
+# The real binary on real files, killed with -9 in many ways. Every read is judged, and what a
+# restart kept is counted. ROUNDS=300 is the long form.
 killtest: release
 	target/release/afterglow-testkit killtest --afterglow target/release/afterglow \
 	  --rounds $(or $(ROUNDS),20) --life-max 6s

@@ -2,6 +2,7 @@
 only.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -88,6 +89,7 @@ class Afterglow:
         profile=None,
         wrapper=(),
         detached=False,
+        address="127.0.0.1",
     ):
         self.temporary = folder is None
         self.folder = Path(folder or scratch("afterglow-")).resolve()
@@ -95,7 +97,7 @@ class Afterglow:
         self.data = self.folder / "data"
         self.log = self.folder / "afterglow.log"
         self.backend, self.flash, self.memory, self.policies = backend, flash, memory, policies
-        self.address, self.port, self.admin = "127.0.0.1", free_port(), free_port()
+        self.address, self.port, self.admin = address, free_port(), free_port()
         self.extra, self.profile, self.wrapper, self.detached = extra, profile, wrapper, detached
         self.child = None
 
@@ -117,7 +119,8 @@ class Afterglow:
             *("--data-dir", self.data),
             *("--flash-size", self.flash),
             *("--memory", self.memory),
-            *("--admin", f"127.0.0.1:{self.admin}"),
+            *("--admin", f"{self.address}:{self.admin}"),
+            *([] if self.address.startswith("127.") else ["--admin-allow-remote"]),
             *[part for policy in self.policies for part in ("--table-policy", policy)],
             *self.extra,
         ]
@@ -137,12 +140,11 @@ class Afterglow:
             raise
         return self
 
-    def get(self, path):
+    def get(self, path, seconds=5):
         """Status and text of a page of the admin listener, (0, reason) when there is none."""
+        page = f"http://{self.address}:{self.admin}{path}"
         try:
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{self.admin}{path}", timeout=5
-            ) as answer:
+            with urllib.request.urlopen(page, timeout=seconds) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -174,15 +176,27 @@ class Afterglow:
 
     def _let_go(self):
         try:
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((self.address, self.port))
-            for path in self.data.glob("*"):
+            if not self._port_is_free():
+                return False
+            for path in filter(Path.is_file, self.data.glob("*")):
                 with path.open("rb") as file:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except OSError:
             return False
+
+    def _port_is_free(self):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self.address, self.port))
+                return True
+            except OSError as error:
+                if error.errno != errno.EADDRNOTAVAIL:
+                    return False
+            # The address is in another network namespace.
+            probe.settimeout(1)
+            return probe.connect_ex((self.address, self.port)) == errno.ECONNREFUSED
 
     def terminate(self, seconds=30):
         """SIGTERM, and wait for a clean end; its exit status."""

@@ -121,8 +121,9 @@ class Browser:
                 self.devtools("Input.dispatchKeyEvent", type=kind, key=key, code=key, **CODES[key])
 
     def console(self):
-        """Lines of the console since the last call."""
-        return self.tell("/se/log", {"type": "browser"})
+        """Lines of the console since the last call, without those of Chromium's own first page."""
+        lines = self.tell("/se/log", {"type": "browser"})
+        return [line for line in lines if not line["message"].startswith("chrome://")]
 
     def hosts(self):
         """Hosts and ports that something was asked of since the last call."""

@@ -145,9 +145,9 @@ def campaign(reads, rounds, version=VERSION, compress=False, say=lambda line: No
     # All readers read chunks only where nothing is mapped into memory.
     settings = {**KEEPS_WHAT_IT_ACKNOWLEDGED, "disk_access_mode": "standard"}
     wrong, compared = [], 0
-    patience = {"boot_seconds": CAMPAIGN_BOOT_SECONDS}
+    timeouts = {"boot_seconds": CAMPAIGN_BOOT_SECONDS}
     with ChunkCacheNode(
-        "64MiB", version=version, properties=properties, settings=settings, **patience
+        "64MiB", version=version, properties=properties, settings=settings, **timeouts
     ) as node:
         with connect(node, timeout=60) as session:
             acknowledged = prepare(session)

@@ -1,11 +1,13 @@
 """Makes ready what tests need from elsewhere, before any test's time counts: the plug-in's jar,
-Cassandra's jars, and the libraries of the clients' programs.
+Cassandra's jars, the libraries of the clients' programs, memcached's source, and a Debian without
+anything.
 
 python -m afterglow_e2e.prepare
 """
 
-from . import clients, memcache, plugin
+from . import clients, debian, memcache, memcached_suite, plugin
 from .cassandra import VERSION, fetch
+from .process import Failure
 
 
 def main():
@@ -16,6 +18,12 @@ def main():
         clients.build(language)
     memcache.client_jars()
     memcache.go_modules()
+    memcached_suite.source()
+    try:
+        print(debian.bootstrapped())
+    except Failure as failure:
+        # Its tests are left out then, and say so.
+        print(failure)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Whether two answers are the same. Everything that may differ is here, and counted by name.
 
-Some values are never compared, because each side has its own. These are the keyspace's name, ids of
-prepared statements and of their metadata (both are hashes over that name), and the session id of a
-traced request.
+Some values are never compared, because each side has its own. These are the keyspace's name and the
+session id of a traced request. Ids of prepared statements and of their metadata are others, because
+they are hashes over that name.
 """
 
 import re

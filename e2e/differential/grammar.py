@@ -398,7 +398,7 @@ NONSENSE = (
 )  # fmt: skip
 
 
-def spoiled(random, text):
+def made_invalid(random, text):
     """The text with one to three of its words removed, repeated, swapped or replaced."""
     words = TOKEN.findall(text)
     for _ in range(random.randrange(1, 4)):

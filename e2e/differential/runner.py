@@ -12,7 +12,7 @@ from afterglow_e2e.process import Failure
 from afterglow_e2e.rawcql import RawClient
 
 from . import compare
-from .grammar import NONSENSE, Reads, spoiled
+from .grammar import NONSENSE, Reads, made_invalid
 from .modify import Writes
 from .schema import KEYSPACE, tables, types, view
 
@@ -31,9 +31,9 @@ SYSTEM = (
 )
 CONSISTENCIES = (1, 6, 10, 4, 5, 7, 2, 3, 8, 9, 0, 11)
 WEIGHTS = (30, 30, 20, 10, 2, 1, 1, 1, 3, 1, 1, 0.3)
-# ANY, TWO, THREE and NODE_LOCAL: one replica agrees upon a transaction at these, and then nobody
-# waits for it to be written, or it is answered UNAVAILABLE. Reads show it sooner or later, or
-# never: sooner where a serial read completes it, as Afterglow does to know the outcome.
+# ANY, TWO, THREE and NODE_LOCAL. One replica agrees upon a transaction at these. Then nobody waits
+# for it to be written, or it is answered UNAVAILABLE. Reads show it sooner or later, or never. They
+# do so sooner if a serial read completes it, as Afterglow does to know the outcome.
 UNCOMMITTED = (0, 2, 3, 11)
 # Prepared statements that are kept to be executed again.
 KEPT = 60
@@ -76,7 +76,7 @@ class Grammar(Reads, Writes):
         if luck < 0.89:
             return self.text_batch()
         if luck < 0.93:
-            return self.spoil(random.choice((self.select, self.write))())
+            return self.make_invalid(random.choice((self.select, self.write))())
         if luck < 0.935:
             return self.fixed("nonsense", random.choice(NONSENSE))
         if luck < 0.94:
@@ -85,9 +85,9 @@ class Grammar(Reads, Writes):
             return self.change()
         return self.select()
 
-    def spoil(self, statement):
+    def make_invalid(self, statement):
         statement.kind, statement.read = "invalid", False
-        statement.text = spoiled(self.random, statement.text)
+        statement.text = made_invalid(self.random, statement.text)
         if self.random.random() < 0.2 and statement.markers:
             statement.markers.pop()
         return statement

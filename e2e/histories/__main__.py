@@ -2,7 +2,8 @@
 tables.
 
 With three nodes, the third run of every four changes the holder of the lease instead, while writes
-are in doubt.
+are in doubt. With `--ring` several instances are one cache: see `rings.py`. There that run has
+shards change their owner.
 """
 
 import argparse
@@ -16,18 +17,22 @@ from pathlib import Path
 from afterglow_e2e.afterglow import Afterglow
 from afterglow_e2e.cassandra import BOOT_SECONDS, KEEPS_WHAT_IT_ACKNOWLEDGED, SHORT_LIVED, Cassandra
 from afterglow_e2e.drivers import await_caching, connect
+from afterglow_e2e.network import Network, lacking
 from afterglow_e2e.process import Failure, free_port, poll, scratch
 from afterglow_e2e.rawcql import LOCAL_QUORUM
 
 from .faults import Clock, Relay
 from .holders import Holders
+from .rings import campaign
 from .runs import EVERYTHING, FELL, Run
 
 
-def cluster(stack, count):
-    """So many nodes; the first is reached through a relay, by the address that it tells."""
-    near, port = f"127.0.1.{randomness.randrange(2, 250)}", free_port()
-    nodes = []
+def cluster(stack, count, addresses=None):
+    """So many nodes; the first is reached through a relay, by the address that it tells.
+    `addresses` are the relay's and those of the nodes.
+    """
+    near, *own = addresses or [f"127.0.1.{randomness.randrange(2, 250)}", *[None] * count]
+    port, nodes = free_port(), []
     for number in range(count):
         # The node tells the relay's address for its own, so that nobody goes round it.
         settings = KEEPS_WHAT_IT_ACKNOWLEDGED | (
@@ -35,6 +40,7 @@ def cluster(stack, count):
         )
         node = Cassandra(
             heap="1G" if count == 1 else "384M",
+            address=own[number],
             port=port,
             seed=nodes[0] if nodes else None,
             settings=settings,
@@ -64,10 +70,63 @@ def holders(seed, instance, nodes, folder, profile):
     return said
 
 
+def alone(options, nodes, relay, contact, folder):
+    """(runs, of them fine) with one instance."""
+    fine = runs = 0
+    began, clock = time.monotonic(), Clock(folder)
+    instance = Afterglow(
+        contact,
+        folder=folder,
+        profile=options.profile,
+        wrapper=clock.wrapper,
+        extra=("--unknown-outcome-hold", "6s"),
+    )
+    with instance:
+        await_caching(instance)
+        wanted = EVERYTHING + FELL * (options.nodes > 1 or options.seconds >= 60)
+        # At ONE a node that missed a write may be asked: right, but not linearizable.
+        levels = None if options.nodes == 1 else (LOCAL_QUORUM,)
+        while runs < options.runs and time.monotonic() - began < options.limit:
+            seed = f"{options.seed}-{runs}"
+            if options.nodes > 1 and runs % 4 == 2:
+                good, words = holders(seed, instance, nodes, folder, options.profile)
+            else:
+                run = Run(seed, instance, nodes, relay, clock, wanted, levels, options.nodes)
+                good, words = run.go(options.seconds, folder, options.profile)
+            fine, runs = fine + good, runs + 1
+            print(f"{'ok   ' if good else 'WRONG'} {words}", flush=True)
+    return runs, fine
+
+
+def several(options, stack, folder):
+    """(runs, of them fine) with a ring."""
+    network = None
+    if reason := lacking():
+        print(f"no link is cut: {reason}", file=sys.stderr)
+    else:
+        network = stack.enter_context(Network(options.ring, options.nodes + 1))
+    # The first of our addresses is where clients come from.
+    addresses = network and network.ours[1:]
+    nodes, relay, contact = cluster(stack, options.nodes, addresses)
+    return campaign(options, nodes, relay, contact, network, folder)
+
+
 def main():
     parser = argparse.ArgumentParser(prog="histories", description=__doc__)
     parser.add_argument("--runs", type=int, default=20, help="how many (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=60, help="of each (default: %(default)s)")
+    parser.add_argument(
+        "--ring",
+        type=int,
+        choices=(2, 3, 4),
+        help="instances of a ring (default: one, and no ring)",
+    )
+    parser.add_argument(
+        "--calm",
+        type=float,
+        default=8,
+        help="seconds without faults before and after them, with --ring (default: %(default)s)",
+    )
     parser.add_argument(
         "--nodes", type=int, choices=(1, 3), default=1, help="of Cassandra (default: %(default)s)"
     )
@@ -82,34 +141,13 @@ def main():
     )
     options = parser.parse_args()
     folder = Path(scratch("histories-"))
-    fine = runs = 0
     began = time.monotonic()
     try:
         with contextlib.ExitStack() as stack:
-            nodes, relay, contact = cluster(stack, options.nodes)
-            clock = Clock(folder)
-            instance = stack.enter_context(
-                Afterglow(
-                    contact,
-                    folder=folder,
-                    profile=options.profile,
-                    wrapper=clock.wrapper,
-                    extra=("--unknown-outcome-hold", "6s"),
-                )
-            )
-            await_caching(instance)
-            wanted = EVERYTHING + FELL * (options.nodes > 1 or options.seconds >= 60)
-            # At ONE a node that missed a write may be asked: right, but not linearizable.
-            levels = None if options.nodes == 1 else (LOCAL_QUORUM,)
-            while runs < options.runs and time.monotonic() - began < options.limit:
-                seed = f"{options.seed}-{runs}"
-                if options.nodes > 1 and runs % 4 == 2:
-                    good, words = holders(seed, instance, nodes, folder, options.profile)
-                else:
-                    run = Run(seed, instance, nodes, relay, clock, wanted, levels, options.nodes)
-                    good, words = run.go(options.seconds, folder, options.profile)
-                fine, runs = fine + good, runs + 1
-                print(f"{'ok   ' if good else 'WRONG'} {words}", flush=True)
+            if options.ring:
+                runs, fine = several(options, stack, folder)
+            else:
+                runs, fine = alone(options, *cluster(stack, options.nodes), folder)
     except Failure as failure:
         print(f"error: {failure}", file=sys.stderr)
         return 2

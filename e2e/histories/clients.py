@@ -36,23 +36,31 @@ def schema(keyspace, factor):
 
 class Clients:
     """`with Clients(...)`: they work until the end of the block, through whatever happens to the
-    server.
+    servers. Each begins at one of these and moves to any other when its own is away. The first
+    `readers` never write: no write that waits keeps them waiting.
     """
 
-    def __init__(self, record, address, port, keyspace, seed, count=8, levels=(ONE, LOCAL_QUORUM)):
-        self.record, self.address, self.port, self.keyspace, self.levels = (
-            record,
-            address,
-            port,
-            keyspace,
-            levels,
-        )
+    def __init__(
+        self,
+        record,
+        servers,
+        keyspace,
+        seed,
+        count=8,
+        levels=(ONE, LOCAL_QUORUM),
+        patience=8,
+        readers=0,
+    ):
+        self.record, self.servers, self.keyspace, self.levels = record, servers, keyspace, levels
+        self.patience, self.readers = patience, readers
         self.reads = self.writes = self.failures = 0
+        # Requests without any answer, and the longest that had one, in seconds.
+        self.hangs, self.longest = [], 0.0
         self.stopping = threading.Event()
         self.errors = []
         self.threads = [
             threading.Thread(
-                target=self._run, args=(randomness.Random(f"{seed}-{n}"), 3 + n % 3), daemon=True
+                target=self._run, args=(n, randomness.Random(f"{seed}-{n}")), daemon=True
             )
             for n in range(count)
         ]
@@ -67,20 +75,26 @@ class Clients:
         for thread in self.threads:
             thread.join(60)
 
-    def _run(self, random, version):
-        client = None
+    def _run(self, number, random):
+        client, server = None, self.servers[number % len(self.servers)]
         while not self.stopping.is_set():
+            began = time.monotonic()
             try:
-                client = client or Client(self, random, version)
+                client = client or Client(self, server, random, 3 + number % 3)
+                client.only_reads = number < self.readers
                 client.step()
+                self.longest = max(self.longest, time.monotonic() - began)
                 if random.random() < 0.0005:
                     client.close()
-                    client = None
+                    client, server = None, random.choice(self.servers)
             except (OSError, Lost) as error:
                 self.failures += 1
-                if client and not isinstance(error, Lost):
-                    client.close()
-                    client = None
+                if isinstance(error, TimeoutError):
+                    self.hangs.append((began, server.contact))
+                if not isinstance(error, Lost):
+                    if client:
+                        client.close()
+                    client, server = None, random.choice(self.servers)
                 time.sleep(0.02)
             except Exception as error:  # a client that died would leave the rest of the run unseen
                 self.errors.append(repr(error))
@@ -89,13 +103,14 @@ class Clients:
             client.close()
 
     def sweep(self):
-        """Read every row once more, when all is quiet."""
-        client = Client(self, randomness.Random(0), 4)
-        for partition in range(PARTITIONS):
-            for row in range(ROWS):
-                client.read_row(partition, row, LOCAL_QUORUM, "*")
-            client.read_conditional(partition, LOCAL_QUORUM)
-        client.close()
+        """Read every row once more through every server, when all is quiet."""
+        for server in self.servers:
+            client = Client(self, server, randomness.Random(0), 4)
+            for partition in range(PARTITIONS):
+                for row in range(ROWS):
+                    client.read_row(partition, row, LOCAL_QUORUM, "*")
+                client.read_conditional(partition, LOCAL_QUORUM)
+            client.close()
 
 
 class Lost(Exception):
@@ -105,10 +120,11 @@ class Lost(Exception):
 class Client:
     """One connection, and its statements."""
 
-    def __init__(self, shared, random, version):
+    def __init__(self, shared, server, random, version):
         self.shared, self.record, self.random, self.version = shared, shared.record, random, version
-        self.socket = RawClient(shared.address, shared.port, version, timeout=8)
-        self.prepared = {}
+        self.server = server.contact
+        self.socket = RawClient(server.address, server.port, version, timeout=shared.patience)
+        self.prepared, self.only_reads = {}, False
 
     def close(self):
         self.socket.close()
@@ -116,7 +132,7 @@ class Client:
     def step(self):
         random = self.random
         partition, row = int(random.random() ** 2 * PARTITIONS), int(random.random() ** 2 * ROWS)
-        luck = random.random()
+        luck = random.random() * (0.65 if self.only_reads else 1)
         if luck < 0.6:
             projection = random.choice(("v", "v, w", "w, v", "*", "k, c, s, v, w"))
             self.read_row(partition, row, random.choice(self.shared.levels), projection)
@@ -169,13 +185,14 @@ class Client:
         cells = {register(partition, row, c): found.get(c) for c in COLUMNS if c in names}
         if "s" in found:
             cells[static(partition)] = found["s"]
-        self.record.read(cells, start)
+        self.record.read(cells, start, self.server)
         self.shared.reads += 1
 
     def read_conditional(self, key, level):
         start = self.record.now()
         rows = self.rows("SELECT v FROM KS.paxos WHERE k = ?", [number(key)], level)
-        self.record.read({conditional(key): rows[0][0] if rows else None}, start)
+        found = rows[0][0] if rows else None
+        self.record.read({conditional(key): found}, start, self.server)
         self.shared.reads += 1
 
     # Writes
@@ -202,7 +219,7 @@ class Client:
         finally:
             # Of what failed in any other way the outcome is unknown.
             if happened is not False:
-                self.record.wrote(cells, start, happened, timestamp, life)
+                self.record.wrote(cells, start, happened, timestamp, life, self.server)
         self.shared.writes += 1
 
     def shape(self, partition, row, timestamp, life):
@@ -316,14 +333,13 @@ class Client:
                 applied = bool(row[0])
                 if not applied:
                     # k and v for an INSERT; the others find no row.
-                    self.record.read(
-                        {conditional(key): row[2] if kind == "insert" else None}, start
-                    )
+                    stood = row[2] if kind == "insert" else None
+                    self.record.read({conditional(key): stood}, start, self.server)
             else:
                 applied = False
         finally:
             if applied is not False:
-                self.record.wrote(cells, start, applied)
+                self.record.wrote(cells, start, applied, by=self.server)
         self.shared.writes += 1
 
 

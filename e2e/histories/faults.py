@@ -71,7 +71,7 @@ class Relay:
 class Clock:
     """The wall clock of the processes that `environment` is for, stepped by whole seconds."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, name="clock"):
         library = ROOT / "target" / "scratch" / "clock.so"
         source = Path(__file__).with_name("clock.c")
         if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
@@ -83,7 +83,7 @@ class Clock:
             )
             if done.returncode:
                 raise Failure(f"{source} does not compile:\n{done.stderr}")
-        self.file = folder / "clock"
+        self.file = folder / name
         self.step(0)
         self.wrapper = ("env", f"LD_PRELOAD={library}", f"AFTERGLOW_CLOCK={self.file}")
 

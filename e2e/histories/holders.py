@@ -11,7 +11,7 @@ import secrets
 import shutil
 import time
 
-from afterglow_e2e.afterglow import Afterglow
+from afterglow_e2e.afterglow import Afterglow, describe
 from afterglow_e2e.process import Failure, poll
 from afterglow_e2e.rawcql import LOCAL_QUORUM, ONE, RawClient
 
@@ -35,6 +35,11 @@ STALE_MESSAGES = 3
 HOLD = ("--unknown-outcome-hold", "30m")
 
 
+def options(nodes):
+    """Of instances over these nodes; the first one is named apart."""
+    return (*HOLD, *(part for node in nodes[1:] for part in ("--backend", node.contact)))
+
+
 class Shared:
     """What the statements of `Client` need: here one client does everything, in order."""
 
@@ -46,12 +51,11 @@ class Shared:
 class Holders:
     """One run: `rounds` changes of the holder, each with writes in doubt, and the judgement."""
 
-    def __init__(self, seed, nodes, profile=None, ends=ENDS):
+    def __init__(self, seed, nodes, profile=None, ends=ENDS, instances=None):
         self.seed, self.nodes, self.ends = seed, nodes, ends
         self.random = randomness.Random(f"holders-{seed}")
-        backends = [part for node in nodes[1:] for part in ("--backend", node.contact)]
-        self.instances = [
-            Afterglow(nodes[0].contact, profile=profile, extra=(*HOLD, *backends)) for _ in range(2)
+        self.instances = instances or [
+            Afterglow(nodes[0].contact, profile=profile, extra=options(nodes)) for _ in range(2)
         ]
         self.holder = 0
         self.record = Record()
@@ -92,6 +96,7 @@ class Holders:
             RawClient(server.address, server.port, version, timeout=5),
             {},
         )
+        client.server = server.contact
         try:
             return work(client)
         finally:
@@ -156,6 +161,10 @@ class Holders:
 
     # The nodes and the holder
 
+    def only(self):
+        """The node that has the writes at ONE alone."""
+        return self.random.choice(self.nodes)
+
     def answering(self, nodes):
         """Only these do; the others hang."""
         for node in self.nodes:
@@ -182,7 +191,7 @@ class Holders:
         poll("the lease to be held", held, BACK, every=0.2, check=self.instance.child.check)
 
     def round(self, how):
-        alone = self.random.choice(self.nodes)
+        alone = self.only()
         self.write_all(LOCAL_QUORUM)
         self.read_all(self.instance, judged=True)
         self.answering([alone])
@@ -240,4 +249,5 @@ class Holders:
             f"seed {self.seed}: {time.monotonic() - began:.0f} s, holders that ended {self.counts}, {self.behind} rows "
             f"found behind and {self.hits:.0f} hits meanwhile, {self.shared.reads} reads, {self.shared.writes} writes"
         )
-        return self.record.close(folder / f"holders-{self.seed}.jsonl", profile, after, words)
+        path = folder / f"holders-{self.seed}.jsonl"
+        return self.record.close(path, profile, describe(after), words)

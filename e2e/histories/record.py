@@ -1,9 +1,10 @@
 """What clients did and saw, as events of registers, for `afterglow-testkit check-history` to judge.
 
-A register is one cell. It is column v or w of a row, the static column s of a partition, or v of a
-row that only conditional statements write. Every write but conditional ones has a timestamp of the
-client's. So the writes of a register have an order, whatever the order in which they were sent. It
-is by timestamp; of equal ones a deletion comes after a value, a larger value after a smaller one.
+A register is one cell: column v or w of a row, or the static column s of a partition. It may also
+be v of a row that only conditional statements write. Every write but conditional ones has a
+timestamp of the client's. So the writes of a register have an order, whatever the order in which
+they were sent. It is by timestamp; of equal ones a deletion comes after a value, a larger value
+after a smaller one.
 """
 
 import json
@@ -11,7 +12,7 @@ import subprocess
 import threading
 import time
 
-from afterglow_e2e.afterglow import binary, describe
+from afterglow_e2e.afterglow import binary
 
 SECOND = 10**9
 # No cell is served beyond its end, also where Afterglow's clock is stepped. The wall clock and the
@@ -54,14 +55,16 @@ class Record:
             self.tie = None if mortal else self.micros
             return self.micros
 
-    def wrote(self, cells, start, acknowledged, timestamp=None, life=None):
-        """A write of {register: value or None}; `life` is its TTL in seconds."""
+    def wrote(self, cells, start, acknowledged, timestamp=None, life=None, by=None):
+        """A write of {register: value or None} through the server `by`; `life` is its TTL in
+        seconds.
+        """
         end = self.now() if acknowledged else None
         with self.lock:
             for register, value in cells.items():
                 deletes = value is None
                 order = None if timestamp is None else (timestamp, deletes, value or 0, 0)
-                self.events.append(("write", register, value, start, end, order))
+                self.events.append(("write", register, value, start, end, order, by))
                 if life is not None and not deletes:
                     # Seconds are counted whole, rounded down from when the coordinator took the
                     # write.
@@ -75,21 +78,22 @@ class Record:
                             max(start, begins),
                             gone,
                             (timestamp, 0, value, 1),
+                            by,
                         )
                     )
 
-    def read(self, cells, start):
-        """A read that was answered with {register: value or None}."""
+    def read(self, cells, start, by=None):
+        """A read that the server `by` answered with {register: value or None}."""
         end = self.now()
         with self.lock:
             self.events += [
-                ("read", register, value, start, end, None) for register, value in cells.items()
+                ("read", register, value, start, end, None, by) for register, value in cells.items()
             ]
 
     def save(self, path):
         """One JSON object a line; orders become numbers."""
         ranks = {}
-        for kind, register, _, _, _, order in self.events:
+        for kind, register, _, _, _, order, _ in self.events:
             if kind == "write" and order is not None:
                 ranks.setdefault(register, set()).add(order)
         ranks = {
@@ -97,22 +101,24 @@ class Record:
             for of, all_of in ranks.items()
         }
         with path.open("w") as out:
-            for kind, register, value, start, end, order in self.events:
+            for kind, register, value, start, end, order, by in self.events:
                 event = {"op": kind, "key": register, "value": value, "start": start, "end": end}
                 if order is not None:
                     event["order"] = ranks[register][order]
+                if by is not None:
+                    event["by"] = by
                 out.write(json.dumps(event) + "\n")
 
-    def close(self, path, profile, metrics, words):
+    def close(self, path, profile, counted, words):
         """(fine, words) of a run: whether no read is stale or wrong. The events stay in `path` only
-        where one is.
+        where one is; then the words have `counted` too.
         """
         fine, said = self.judge(path, profile)
         words = f"{words}: {said.strip()}"
         if fine:
             path.unlink()
         else:
-            words += f"\n{path} has all events; {describe(metrics)}"
+            words += f"\n{path} has all events; {counted}"
         return fine, words
 
     def judge(self, path, profile):

@@ -5,6 +5,7 @@ import secrets
 import sys
 import time
 
+from afterglow_e2e.afterglow import describe
 from afterglow_e2e.process import Failure, poll
 from afterglow_e2e.rawcql import ONE, RawClient
 
@@ -50,9 +51,8 @@ class Run:
     def made(self):
         """Whether all of them were; asked again, in another keyspace.
 
-        None is dropped: a node of several that hears of a drop and of what comes after it at once,
-        as one does that was away, can end up with tables whose every read and PREPARE fails
-        (Cassandra 5.0.5: "Unknown CF").
+        None is dropped. A node that was away hears of a drop and of what follows it at once. It can
+        end up with tables whose every read and PREPARE fails (Cassandra 5.0.5: "Unknown CF").
         """
         self.keyspace = f"histories_{secrets.token_hex(4)}"
         try:
@@ -73,14 +73,7 @@ class Run:
         options = {"levels": self.levels} if self.levels else {}
         before = time.monotonic()
         hits = passed = 0
-        with Clients(
-            self.record,
-            self.instance.address,
-            self.instance.port,
-            self.keyspace,
-            self.seed,
-            **options,
-        ) as clients:
+        with Clients(self.record, [self.instance], self.keyspace, self.seed, **options) as clients:
             try:
                 self.faults.run(seconds)
             finally:
@@ -99,9 +92,8 @@ class Run:
             f"{clients.failures} failures, faults {self.faults.counts}, since the last start {hits:.0f} hits and "
             f"{passed:.0f} passed"
         )
-        fine, words = self.record.close(
-            folder / f"history-{self.seed}.jsonl", profile, after, words
-        )
+        path = folder / f"history-{self.seed}.jsonl"
+        fine, words = self.record.close(path, profile, describe(after), words)
         if clients.errors:
             fine, words = False, f"{words}\nclients died: {clients.errors}"
         return fine, words

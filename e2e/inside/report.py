@@ -1,6 +1,4 @@
-"""Results as tables: within a scenario each row beside the stock node's, and beside what was aimed
-at.
-"""
+"""Results as tables: each row of a scenario versus the stock node's, and versus its target."""
 
 HEAD = (
     "node",
@@ -15,9 +13,9 @@ HEAD = (
     "flash KB/op",
     "hits",
 )
-# What published systems of this kind gained, and so what is aimed at: least throughput and most
-# CPU, of stock's.
-AIMS = {
+# What published systems of this kind gained, and so the targets: least throughput and most CPU, of
+# stock's.
+TARGETS = {
     ("network", "flash chunks", "reads"): (3.0, None),
     ("network", "flash rows", "reads"): (3.0, None),
     ("equal", "flash chunks", "reads"): (1.85, 0.75),
@@ -61,8 +59,8 @@ def row(result, stock):
     ]
 
 
-def aims(results):
-    """A line for each aim of a scenario: reached or missed, with both figures."""
+def targets(results):
+    """A line for each target of a scenario: reached or missed, with both figures."""
     stock = baseline(results)
     lines = []
     for result in results:
@@ -70,7 +68,7 @@ def aims(results):
             result["case"]["part"],
             "reads" if result["load"]["read_ratio"] == 1 else "mixed",
         )
-        least, most = AIMS.get((part, result["label"], mix), (None, None))
+        least, most = TARGETS.get((part, result["label"], mix), (None, None))
         if stock is None or least is None:
             continue
         speed, cost = result["per_second"] / stock["per_second"], cpu(result) / cpu(stock)
@@ -80,7 +78,7 @@ def aims(results):
         )
         word = "reached" if reached else "MISSED"
         lines.append(
-            f"{word}: {result['label']}: aimed at {wanted}; measured {speed:.2f} at {cost:.2f}"
+            f"{word}: {result['label']}: target {wanted}; measured {speed:.2f} at {cost:.2f}"
         )
     return lines
 
@@ -132,5 +130,5 @@ def report(results):
         parts.append(
             "\n".join([f"### {scenario}", "", table([row(member, stock) for member in members])])
         )
-        parts += ["\n".join(lines) for lines in (aims(members), wrongs(members)) if lines]
+        parts += ["\n".join(lines) for lines in (targets(members), wrongs(members)) if lines]
     return "\n\n".join(parts) + "\n"

@@ -3,6 +3,7 @@ both.
 """
 
 import itertools
+import os
 from contextlib import contextmanager
 
 import pytest
@@ -14,6 +15,39 @@ from afterglow_e2e.memcache import MemcacheAfterglow, Memcached, peer
 from afterglow_e2e.process import poll
 
 NAMES = itertools.count()
+
+# They take a minute and more. First, so that no lane is left with one of them at the end.
+LONGEST = (
+    "test_history.py",
+    "test_ring_history.py",
+    "test_memcache_rejoin.py",
+    "test_killtest.py",
+    "test_rowcache.py",
+    "test_rowcache_versions.py",
+    "test_ring.py",
+    "test_cluster.py",
+    "test_backend.py",
+    "test_chunkcache.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """The files that take longest come first."""
+
+    def place(item):
+        name = item.path.name
+        return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+    items.sort(key=place)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report):
+    """Says at once why a test failed: a run that is cut short never comes to the summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(
+            f"\n--- {report.nodeid} ({report.when}) failed\n{report.longreprtext}\n---", flush=True
+        )
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +70,15 @@ def afterglow(cassandra):
 def direct(cassandra):
     with connect(cassandra) as session:
         yield session
+
+
+@pytest.fixture
+def no_ring(direct):
+    """The database as it is before the first ring, and as other tests need it again."""
+    yield
+    # All instances have ended: nobody holds what these rows say.
+    direct.execute("TRUNCATE afterglow.ring")
+    direct.execute("DELETE FROM afterglow.lease WHERE scope = 'cql' IF EXISTS")
 
 
 @pytest.fixture(scope="module", params=[3, 4, 5], ids=["v3", "v4", "v5"])

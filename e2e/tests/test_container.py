@@ -1,8 +1,8 @@
 """The container image: the file that makes it, what is in it, and the server that runs from it.
 
-No container runtime builds it here. What its steps do is done by hand: the context is what
-.dockerignore leaves, the image's root is what packaging/container/root makes of the binary, and
-the server starts from that root alone, as the image's user, with the image's command line.
+No container runtime builds it here. Its steps are done by hand. The context is what .dockerignore
+leaves. The image's root is what packaging/container/root makes of the binary. The server starts
+from that root alone, as the image's user, with the image's command line.
 """
 
 import fnmatch

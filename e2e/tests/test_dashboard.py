@@ -5,15 +5,19 @@ import os
 from pathlib import Path
 
 import pytest
+from cassandra.concurrent import execute_concurrent_with_args
 
 from afterglow_e2e.afterglow import Afterglow
 from afterglow_e2e.browser import Browser, programs
+from afterglow_e2e.drivers import await_caching, connect
 from afterglow_e2e.fakedatabase import FakeDatabase
 from afterglow_e2e.memcache import MemcacheAfterglow
 from afterglow_e2e.process import poll
+from afterglow_e2e.ring import Ring
 
 OBJECTS, SIZE = 12000, 4000
 PHONE, DESKTOP = (390, 844), (1280, 900)
+OWNERS = ("this", "others", "nobody")
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +26,14 @@ def browser():
         pytest.skip("needs Debian's chromium and chromium-driver")
     with Browser() as browser:
         yield browser
+
+
+@pytest.fixture(autouse=True)
+def forgotten(browser):
+    """The page of the test before asks its server on, which may be gone: not heard here."""
+    browser.open("about:blank")
+    browser.console()
+    browser.hosts()
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +83,15 @@ def assert_quiet(browser, instance):
     assert browser.hosts() == {f"127.0.0.1:{instance.admin}"}
 
 
+def assert_fits(browser, name):
+    """The page fits a dark phone and a light desktop, of which `name` gets pictures if wanted."""
+    for size, scheme in ((PHONE, "dark"), (DESKTOP, "light")):
+        browser.screen(*size, scheme=scheme, mobile=size == PHONE)
+        poll("the page to fit", lambda width=size[0]: browser.run(SCROLLS) <= width, 10)
+        if folder := os.environ.get("AFTERGLOW_SCREENSHOTS"):
+            browser.screenshot(Path(folder) / f"{name}-{size[0]}-{scheme}.png")
+
+
 def test_the_page_shows_what_the_load_did(browser, loaded):
     show(browser, loaded)
     table = "[data-front-end=memcache]"
@@ -112,6 +133,23 @@ def test_names_of_keys_are_not_on_the_page_unless_the_operator_says_so(browser, 
     assert "hidden 1" in browser.run(hot)
     assert "user:" not in browser.run("return document.body.textContent")
     assert "--show-keys" in text(browser, "#hotkeys")
+
+
+def test_a_key_cannot_put_anything_into_the_page(browser):
+    tag = "<img/src=x/onerror=document.title='taken'>"
+    with MemcacheAfterglow(extra=["--show-keys"]) as instance:
+        with contextlib.closing(instance.connect()) as connection:
+            for key in (f"{tag}:1", "a\u202eb:2"):
+                connection.send(b"get %s\r\n" % key.encode() * 4000)
+                for _ in range(4000):
+                    connection.until(b"END\r\n")
+        show(browser, instance)
+        hot = "[data-hot=Keys] tbody"
+        poll("the hottest keys", lambda: tag in (text(browser, hot) or ""), 20)
+        assert "a\\u{202e}b" in text(browser, hot)
+        assert browser.run("return document.images.length") == 1, "the page's own"
+        assert browser.run("return document.title") == "Afterglow"
+        assert_quiet(browser, instance)
 
 
 def test_charts_follow_the_load_and_answer_to_keys(browser, loaded):
@@ -187,6 +225,62 @@ def test_the_database_and_the_lease_have_a_card_and_their_absence_is_told(browse
         ready = facts.format("Connections")
         poll("no connection", lambda: text(browser, ready).startswith("0 ready"), 30)
         poll("the status", lambda: "degraded" in text(browser, "#status"), 30)
+        assert_quiet(browser, instance)
+
+
+@pytest.mark.timeout(180)
+def test_the_ring_has_a_card_with_its_members_and_tells_who_is_away(browser, tmp_path):
+    with FakeDatabase(tmp_path) as database, Ring(database.address, 2) as ring:
+        one, two = ring.settle().members
+        for member in (one, two):
+            shown = member.metrics()
+            owned = {who: shown.total("afterglow_ring_shards", owner=who) for who in OWNERS}
+            assert owned["this"] > 0 < owned["others"] and sum(owned.values()) == 4096, owned
+            assert shown.total("afterglow_ring_lease_seconds") > 0
+        show(browser, one)
+        card, tile = "#ring-card", "[data-tile='Ring']"
+        poll("both members", lambda: "2 members" in (text(browser, tile) or ""), 30)
+        assert not browser.run(f"return document.querySelector('{card}').hidden")
+        rows = f"return document.querySelectorAll('{card} tbody tr').length"
+        assert browser.run(rows) == 2
+        assert "(this)" in text(browser, f"{card} tbody")
+        tiers = "#chart-reads"
+        poll("the ring's tier", lambda: "other instances" in text(browser, tiers), 20)
+        assert browser.run(CONTRAST) == []
+        assert_fits(browser, "ring")
+        two.kill()
+        poll("its absence", lambda: "no link to 1" in text(browser, tile), 30)
+        poll(
+            "its shards to come here", lambda: "4,096 of 4,096" in text(browser, "#ring-state"), 60
+        )
+        assert_quiet(browser, one)
+
+
+def test_before_a_real_database_it_shows_lease_tables_and_reads(browser, cassandra, keyspace):
+    table = f"{keyspace}.hot"
+    with Afterglow(cassandra.contact) as instance:
+        await_caching(instance)
+        with connect(instance) as session:
+            session.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, name text)")
+            insert = session.prepare(f"INSERT INTO {table} (id, name) VALUES (?, ?)")
+            for n in range(20):
+                session.execute(insert, (n, f"name{n}"))
+            select = session.prepare(f"SELECT * FROM {table} WHERE id = ?")
+            execute_concurrent_with_args(session, select, [(n % 20,) for n in range(4000)])
+        show(browser, instance)
+        browser.run("document.querySelector('#range input[value=\"0\"]').click()")
+        assert "held" in text(browser, "[data-tile='Lease']")
+        executed = int(cell(browser, "[data-front-end=cql]", "execute").replace(",", ""))
+        read = instance.metrics()
+        assert executed >= 4020 and read.hits() > 2000
+        ratio = read.hits() / (read.hits() + read.misses())
+        assert f"{ratio * 100:.1f} %" in text(browser, "[data-tile='Hit ratio']")
+        hot = "[data-hot=Tables] tbody"
+        poll("the hottest table", lambda: table in (text(browser, hot) or ""), 20)
+        assert "name1" not in browser.run("return document.body.textContent")
+        assert keyspace not in instance.get("/metrics")[1], "it names no table"
+        assert browser.run(CONTRAST) == []
+        assert_fits(browser, "cassandra")
         assert_quiet(browser, instance)
 
 

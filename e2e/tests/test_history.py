@@ -48,7 +48,7 @@ def test_a_lie_is_found(afterglow, tmp_path):
     run = Run("lie", afterglow, [], wanted=())
     run.create()
     record = Record()
-    clients = Clients(record, afterglow.address, afterglow.port, run.keyspace, "lie", count=0)
+    clients = Clients(record, [afterglow], run.keyspace, "lie", count=0)
     with clients:
         clients.sweep()
     assert record.judge(tmp_path / "honest", None)[0]

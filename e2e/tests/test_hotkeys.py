@@ -49,6 +49,23 @@ def test_the_hottest_come_first_with_about_their_part_of_the_load():
         assert "hidden" not in text
 
 
+def test_a_key_cannot_write_to_the_terminal_of_who_looks():
+    hostile = ["\x1b[2J\x1b]0;x\x07", "\x9b31m", "a\u202eb", "a\u2066b\u200b", "a\u2028b", "\u0301"]
+    with MemcacheAfterglow(extra=["--show-keys"]) as instance:
+        connection = instance.connect()
+        for key in hostile:
+            connection.send(b"get %s:1\r\n" % key.encode() * 4000)
+            for _ in range(4000):
+                connection.until(b"END\r\n")
+        connection.close()
+        command = [binary(), "top", "--once", "--view", "hotkeys"]
+        command += ["--admin", f"127.0.0.1:{instance.admin}"]
+        top = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+        for told in (ask(instance), top):
+            assert "\\u{1b}[2J" in told and "\\u{202e}" in told and "\\u{301}" in told
+            assert not {c for key in hostile for c in key if not c.isascii() or c < " "} & set(told)
+
+
 def test_names_are_told_to_nobody_unless_the_operator_says_so():
     with MemcacheAfterglow(extra=["--hotkeys-separator", "/"]) as instance:
         load(instance)

@@ -75,7 +75,8 @@ COMMANDS = [
     "get {k}", "gets {k}", "gat {t} {k}", "mg {k} v f t s", "mg {k} k O1 h", "mg {k} v N{t} T{t}", "mg {k} v R{t}",
     "mg {k} R150 T{t} t", "mg {k} T{t} R150 t", "mg {k} N{t} T100 v", "mg {k} T100 N{t} v", "slabs automove {n}",
     "delete {k}", "md {k} q", "md {k} I T{t}", "touch {k} {t}", "incr {k} {n}", "decr {k} {n}", "ma {k} N{t} J{n} v",
-    "ma {k} MD D{n} t v", "set {k} {n} {t} {l}", "add {k} {n} {t} {l}", "replace {k} {n} {t} {l}",
+    "ma {k} MD D{n} t v", "ma {k} N{t} T100 t v", "ma {k} T{t} N100 t", "ma {k} T100 N{t}", "ma {k} N{t} J{n} q",
+    "set {k} {n} {t} {l}", "add {k} {n} {t} {l}", "replace {k} {n} {t} {l}",
     "append {k} 0 0 {l}", "prepend {k} 0 0 {l}", "ms {k} {l} T{t} F{n}", "ms {k} {l} MA k", "ms {k} {l} ME b",
     "nonsense {k}", "get {k} {k} c", "verbosity {n}", "incr {k} x", "mg {k} {n}",
 ]  # fmt: skip

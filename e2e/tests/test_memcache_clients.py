@@ -103,7 +103,7 @@ def test_pymemcache_s_own_tests_pass():
             "integration",
         ]
         out = run(sys.executable, "-m", "pytest", *ours, "-k", "not test_touch", *where)
-        # Its objects live for one second, which may end between a set and the touch behind it: it
+        # Its objects live for one second, which may end between a set and the touch behind it. It
         # passes at once or in one of a few more runs.
         touch = [sys.executable, "-m", "pytest", *ours, "-k", "test_touch", *where]
         assert any(passes(*touch) for _ in range(10))

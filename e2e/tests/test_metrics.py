@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 
 from afterglow_e2e.afterglow import Afterglow, Metrics
 from afterglow_e2e.fakedatabase import FakeDatabase, cache_a_row
+from afterglow_e2e.families import CQL, MEMCACHE, judge
 from afterglow_e2e.memcache import MemcacheAfterglow
 from afterglow_e2e.process import Failure
 from afterglow_e2e.rawcql import RawClient
@@ -99,6 +100,7 @@ def test_metrics_of_a_memcache_server_are_what_was_done(instance):
         done = families(instance)
         assert value(done, "afterglow_client_connections_total", frontend="memcache") == 1
         assert value(done, "afterglow_client_connections_open", frontend="memcache") == 1
+    judge(done, MEMCACHE)
     commands = {
         ("set", "hit"): 10,
         ("get", "hit"): 10,
@@ -147,6 +149,7 @@ def test_metrics_of_a_cql_server_are_what_was_done(cql):
         client.query("DELETE FROM ks.t WHERE k = 'k0'")
         after = families(cql)
     assert set(after) == set(before), "families neither come nor go"
+    judge(after, CQL)
 
     def grown(sample, **labels):
         return value(after, sample, **labels) - value(before, sample, **labels)

@@ -8,7 +8,7 @@ import yaml
 
 from afterglow_e2e.debian import program
 from afterglow_e2e.memcache import MemcacheAfterglow
-from afterglow_e2e.process import ROOT, run
+from afterglow_e2e.process import ROOT, free_port, run
 
 FOLDER = ROOT / "packaging" / "monitoring"
 # Labels that Prometheus itself puts onto what it scrapes, and those of its alerts.
@@ -43,10 +43,14 @@ def expressions():
 
 
 @pytest.fixture(scope="module")
-def samples():
-    """What a server with both front ends shows."""
+def samples(tmp_path_factory):
+    """What a server with both front ends shows, in a ring of its own."""
+    secret = tmp_path_factory.mktemp("ring") / "secret"
+    secret.write_text("a secret of the tests, which is long enough")
+    secret.chmod(0o600)
     cql = ("--cql", "127.0.0.1:0", "--backend", "127.0.0.1:9")
-    front_end = MemcacheAfterglow(extra=cql)
+    ring = ("--ring-address", f"127.0.0.1:{free_port()}", "--ring-secret", str(secret))
+    front_end = MemcacheAfterglow(extra=(*cql, *ring))
     front_end.ready = lambda: front_end.get("/metrics")[1].find("afterglow_backend_up") > 0
     with front_end:
         raw = front_end.connect()

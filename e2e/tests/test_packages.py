@@ -216,6 +216,35 @@ def test_it_is_installed_run_upgraded_warm_removed_and_purged(package, later, ro
     assert root.succeeds("getent", "passwd", "afterglow")
 
 
+def test_it_can_be_installed_again_and_go_back_and_an_edited_configuration_stays(
+    package, later, root
+):
+    config = "/etc/afterglow/afterglow.toml"
+    install(root, package)
+    root.run("sed", "-i", 's/^memory = .*/memory = "65MiB"/', config)
+    for one in (package, later, package):
+        install(root, one)
+        assert 'memory = "65MiB"' in root.run("cat", config)
+        assert root.run("dpkg-query", "--show", "-f", "${db:Status-Status}", "afterglow") == (
+            "installed"
+        )
+    root.run("dpkg", "--purge", "afterglow")
+    install(root, package)
+    assert 'memory = "256MiB"' in root.run("cat", config)
+
+
+def test_a_wrong_configuration_is_explained_and_the_unit_does_not_try_again(package, root):
+    install(root, package)
+    root.run("sed", "-i", "s/^memory = /memroy = /", "/etc/afterglow/afterglow.toml")
+    text = UNIT.read_text()
+    (start,) = re.findall(r"(?m)^ExecStart=(.*)$", text)
+    (status,) = re.findall(r"(?m)^RestartPreventExitStatus=(.*)$", text)
+    command = [str(part) for part in root.command(*shlex.split(start))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == int(status), done.stderr
+    assert "afterglow.toml:" in done.stderr and "did you mean `memory`?" in done.stderr
+
+
 def test_a_package_needs_a_built_binary():
     done = subprocess.run(
         [ROOT / "tools" / "packages", "--profile", "nosuch"], capture_output=True, text=True

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import termios
@@ -98,6 +99,54 @@ class Terminal:
         if word not in self.seen:
             self.resize()
         return word in self.seen
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_and_leaves_the_terminal_as_it_was(instance, number):
+    terminal = Terminal(instance)
+    try:
+        before = termios.tcgetattr(terminal.ours)
+        poll("the overview", lambda: terminal.shows(b"amplification"), 30)
+        assert termios.tcgetattr(terminal.ours) != before, "keys are read one by one"
+        terminal.process.send_signal(number)
+        poll("its end", lambda: terminal.process.poll() is not None, 30)
+        assert terminal.process.returncode == 0
+        assert terminal.shows(b"\x1b[?1049l"), "the screen is that of before"
+        assert termios.tcgetattr(terminal.ours) == before
+    finally:
+        terminal.process.kill()
+        os.close(terminal.ours)
+
+
+def test_a_terminal_that_is_gone_ends_it_without_a_crash(instance):
+    terminal = Terminal(instance)
+    try:
+        poll("the overview", lambda: terminal.shows(b"amplification"), 30)
+        os.close(terminal.ours)
+        poll("its end", lambda: terminal.process.poll() is not None, 30)
+        assert terminal.process.returncode == 1
+    finally:
+        terminal.process.kill()
+
+
+@pytest.mark.parametrize("lines, columns", [(1, 1), (2, 3), (5, 20), (3, 300), (300, 2)])
+def test_a_terminal_of_any_size_will_do(instance, lines, columns):
+    terminal = Terminal(instance)
+    try:
+        for key in b"12345":
+            size = struct.pack("HHHH", lines, columns, 0, 0)
+            fcntl.ioctl(terminal.ours, termios.TIOCSWINSZ, size)
+            os.write(terminal.ours, bytes([key]))
+            size = struct.pack("HHHH", 40 + key % 2, 100, 0, 0)
+            fcntl.ioctl(terminal.ours, termios.TIOCSWINSZ, size)
+            terminal.seen = b""
+            poll("a large frame", lambda: terminal.shows(b"quit"), 30)
+        os.write(terminal.ours, b"q")
+        poll("its end", lambda: terminal.process.poll() is not None, 30)
+        assert terminal.process.returncode == 0
+    finally:
+        terminal.process.kill()
+        os.close(terminal.ours)
 
 
 def test_keys_choose_views_and_a_server_that_goes_is_told(instance):

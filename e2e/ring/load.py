@@ -1,0 +1,242 @@
+"""Clients of a ring that write and read rows, and judge every read.
+
+Each row has one writer, whose values count up. A read must not be older than what was acknowledged
+before it was sent.
+"""
+
+import contextlib
+import random
+import threading
+import time
+from dataclasses import dataclass, field
+
+from cassandra import ConsistencyLevel, DriverException
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.policies import (
+    ConstantReconnectionPolicy,
+    RetryPolicy,
+    RoundRobinPolicy,
+    TokenAwarePolicy,
+)
+
+from afterglow_e2e.process import Failure, poll
+
+TIMEOUT = 15
+WRITES = 10  # one request of so many
+
+
+class NextHost(RetryPolicy):
+    """What is idempotent is tried at another instance."""
+
+    def _next(self, retry_num):
+        return (self.RETRY_NEXT_HOST, None) if retry_num < 5 else (self.RETHROW, None)
+
+    def on_read_timeout(self, *args, retry_num=0, **kwargs):
+        return self._next(args[-1] if args and retry_num == 0 else retry_num)
+
+    def on_write_timeout(self, *args, retry_num=0, **kwargs):
+        return self._next(args[-1] if args and retry_num == 0 else retry_num)
+
+    def on_unavailable(self, *args, retry_num=0, **kwargs):
+        return self._next(args[-1] if args and retry_num == 0 else retry_num)
+
+    def on_request_error(self, query, consistency, error, retry_num):
+        return self._next(retry_num)
+
+
+@dataclass
+class Seen:
+    """What one client saw."""
+
+    reads: int = 0
+    writes: int = 0
+    stale: list = field(default_factory=list)
+    failed_reads: list = field(default_factory=list)
+    failed_writes: list = field(default_factory=list)
+    longest_read: float = 0.0
+    longest_write: float = 0.0
+
+
+class Rows:
+    """The rows and what was acknowledged last of each."""
+
+    def __init__(self, count):
+        self.acknowledged = [0] * count
+
+    def __len__(self):
+        return len(self.acknowledged)
+
+
+def open_cluster(members, timeout=TIMEOUT):
+    profile = ExecutionProfile(
+        load_balancing_policy=TokenAwarePolicy(RoundRobinPolicy()),
+        retry_policy=NextHost(),
+        consistency_level=ConsistencyLevel.LOCAL_QUORUM,
+        request_timeout=timeout,
+    )
+    return Cluster(
+        [(member.address, member.port) for member in members],
+        protocol_version=5,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        reconnection_policy=ConstantReconnectionPolicy(0.2, max_attempts=None),
+        connect_timeout=timeout,
+        control_connection_timeout=timeout,
+    )
+
+
+class Client(threading.Thread):
+    """One driver: it writes the rows whose number leaves its own as the rest, and reads all."""
+
+    def __init__(self, number, of, members, rows, stop, table, timeout, writes):
+        super().__init__(name=f"client-{number}", daemon=True)
+        self.number, self.of, self.rows, self.stop = number, of, rows, stop
+        self.members, self.table, self.timeout = members, table, timeout
+        self.writes, self.swept = writes, threading.Event()
+        self.seen, self.random = Seen(), random.Random(number)
+        self.crashed = self.cluster = None
+
+    def known(self):
+        """Addresses of the instances that the driver would send a request to."""
+        hosts = self.cluster.metadata.all_hosts() if self.cluster else ()
+        return {(host.endpoint.address, host.endpoint.port) for host in hosts if host.is_up}
+
+    def run(self):
+        cluster = self.cluster = open_cluster(self.members, self.timeout)
+        try:
+            session = cluster.connect()
+            self.learn_of_all(cluster)
+            self.put = session.prepare(f"INSERT INTO {self.table} (k, v) VALUES (?, ?)")
+            self.get = session.prepare(f"SELECT v FROM {self.table} WHERE k = ?")
+            self.put.is_idempotent = self.get.is_idempotent = True
+            # Each row once first.
+            for row in range(self.number, len(self.rows), self.of):
+                if self.stop.is_set():
+                    break
+                self.read(session, row)
+            self.swept.set()
+            while not self.stop.is_set():
+                if self.random.randrange(self.writes) == 0:
+                    self.write(session)
+                else:
+                    self.read(session)
+        except Exception as error:  # told at the end: a client that ends early proves nothing
+            self.crashed = error
+        finally:
+            cluster.shutdown()
+
+    def learn_of_all(self, cluster):
+        """A driver that has connected before all members had shards knows some of them alone. It
+        asks again only seconds after their event, and a member that it knows has connections later.
+        """
+        all_members = {(member.address, member.port) for member in self.members}
+
+        def known():
+            # Without a connection to ask there is none to read on either.
+            with contextlib.suppress(DriverException):
+                cluster.refresh_nodes()
+            return all_members <= self.known() or self.stop.is_set()
+
+        poll("the driver to be connected to all members", known, 60, every=0.2)
+
+    def write(self, session):
+        mine = range(self.number, len(self.rows), self.of)
+        row = self.random.choice(mine)
+        value = self.next_value(row)
+        began = time.monotonic()
+        try:
+            session.execute(self.put, (row, value))
+        except Exception as error:
+            self.seen.failed_writes.append(f"{type(error).__name__}: {error}")
+            return
+        finally:
+            self.seen.longest_write = max(self.seen.longest_write, time.monotonic() - began)
+        self.rows.acknowledged[row] = value
+        self.seen.writes += 1
+
+    def next_value(self, row):
+        """Higher than any that may have been written, also by a write that failed."""
+        self.values = getattr(self, "values", {})
+        self.values[row] = self.values.get(row, 0) + 1
+        return self.values[row]
+
+    def read(self, session, row=None):
+        row = self.random.randrange(len(self.rows)) if row is None else row
+        least = self.rows.acknowledged[row]
+        began = time.monotonic()
+        try:
+            found = session.execute(self.get, (row,)).one()
+        except Exception as error:
+            self.seen.failed_reads.append(f"{type(error).__name__}: {error}")
+            return
+        finally:
+            self.seen.longest_read = max(self.seen.longest_read, time.monotonic() - began)
+        value = found.v if found else 0
+        if value < least:
+            self.seen.stale.append((row, value, least))
+        self.seen.reads += 1
+
+
+class Load:
+    """Clients at work, from the beginning of the block to its end. One request of `writes` is a
+    write. `members`: those that run, where not all do.
+    """
+
+    def __init__(
+        self, ring, table, clients=3, rows=2_000, timeout=TIMEOUT, writes=WRITES, members=None
+    ):
+        self.ring, self.rows, self.stop = ring, Rows(rows), threading.Event()
+        members = members or ring.members
+        self.clients = [
+            Client(n, clients, members, self.rows, self.stop, table, timeout, writes)
+            for n in range(clients)
+        ]
+
+    def __enter__(self):
+        for client in self.clients:
+            client.start()
+        return self
+
+    def __exit__(self, *failure):
+        self.stop.set()
+        for client in self.clients:
+            client.join(timeout=4 * TIMEOUT)
+
+    def read_all(self, seconds=300):
+        """Waits until each client has read its rows once: each is connected to all members then."""
+        poll("each row to be read", lambda: all(c.swept.is_set() for c in self.clients), seconds)
+
+    def total(self, name):
+        values = [getattr(client.seen, name) for client in self.clients]
+        return sum(values, [] if isinstance(values[0], list) else 0)
+
+    def longest(self, name):
+        return max(getattr(client.seen, name) for client in self.clients)
+
+    def crashed(self):
+        return [client.crashed for client in self.clients if client.crashed]
+
+    def check(self, writes=False):
+        """Fails if a client ended early, or a read was stale or failed; with `writes` if a write
+        failed too.
+        """
+        failed_reads, failed_writes = self.total("failed_reads"), self.total("failed_writes")
+        for error in [*failed_reads, *failed_writes][:5]:
+            print(f"  {error}", flush=True)
+        if crashed := self.crashed():
+            raise Failure(f"a client ended early: {crashed[0]!r}")
+        if stale := self.total("stale"):
+            raise Failure(f"stale reads: {stale[:5]}")
+        if failed_reads:
+            raise Failure("idempotent reads failed")
+        if writes and failed_writes:
+            raise Failure("idempotent writes failed")
+
+
+def prepare(session, keyspace):
+    """The table of the load."""
+    session.execute(
+        f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = "
+        "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    )
+    session.execute(f"CREATE TABLE IF NOT EXISTS {keyspace}.rows (k int PRIMARY KEY, v int)")
+    return f"{keyspace}.rows"

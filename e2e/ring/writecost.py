@@ -1,0 +1,110 @@
+"""`make ring-write-cost`: what a write costs through an instance that does not own its row.
+
+Two instances form a ring over one Cassandra. One has all of the rows, the other has the weight 0.
+The same updates go to each in turn, at a light load, and directly to the database. Prints the
+medians of the pairs' ratios.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+from afterglow_e2e.afterglow import binary
+from afterglow_e2e.cassandra import Cassandra
+from afterglow_e2e.process import Failure, poll
+from afterglow_e2e.ring import SHARDS, Ring
+
+RECORDS = 20_000
+# Updates a second: far below what any of the three can do.
+RATE = 300
+# By how much a write through a non-owner may take longer than one through the owner.
+MOST = {"p50": 1.10, "p99": 1.15}
+
+
+def bench(*arguments):
+    program = [binary("afterglow-bench"), *map(str, arguments), "--quiet"]
+    done = subprocess.run([str(part) for part in program], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failure(f"afterglow-bench {arguments[0]}: {done.stderr[-2000:]}")
+
+
+def table(contact):
+    return ("--hosts", contact, "--records", RECORDS, "--fields", 1, "--field-size", 100)
+
+
+def measure(label, contact, folder, seconds, number):
+    """Percentiles of the writes of one run, in microseconds."""
+    result = folder / f"{label}-{number}.json"
+    load = ("--read-ratio", 0, "--rate", RATE, "--poisson", "--distribution", "uniform")
+    bench(
+        *("run-cql", *table(contact), *load, "--warmup", "2s", "--duration", f"{seconds}s"),
+        *("--label", label, "--seed", number + 1, "--json", result),
+    )
+    writes = json.loads(result.read_text())["writes"]
+    return {"p50": writes["p50_us"], "p99": writes["p99_us"]}
+
+
+def settled(ring, owner):
+    status = ring.ask(owner, "status")
+    if not status or len(status["members"]) < 2 or status["lease_ms"] == 0:
+        return False
+    return all(
+        each["shards"] == (SHARDS if each["id"] == status["me"] else 0)
+        for each in status["members"]
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="ring.writecost", description=__doc__)
+    parser.add_argument("--pairs", type=int, default=11, help="how many (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=10, help="of each run (default: %(default)s)"
+    )
+    options = parser.parse_args()
+    os.environ.setdefault("AFTERGLOW_PROFILE", "release")
+    with Cassandra(heap="2G") as node:
+        bench("load-cql", *table(node.contact), "--create")
+        ring = Ring(node.contact, 2)
+        owner, other = ring.members
+        other.extra = (*other.extra, "--ring-weight", "0")
+        with ring:
+            poll("the owner to have all rows", lambda: settled(ring, owner), 150, every=0.5)
+            targets = {"owner": owner.contact, "non-owner": other.contact, "direct": node.contact}
+            runs = {label: [] for label in targets}
+            for number in range(options.pairs):
+                # In turn, so that what grows with time is shared.
+                for label in sorted(targets, reverse=number % 2 == 1):
+                    run = measure(label, targets[label], ring.folder, options.seconds, number)
+                    runs[label].append(run)
+        judge(runs)
+
+
+def judge(runs):
+    missed = []
+    for label, of in runs.items():
+        median = {name: statistics.median(run[name] for run in of) for name in MOST}
+        print(f"{label:10} p50 {median['p50']:7.0f} us   p99 {median['p99']:7.0f} us")
+    for name, most in MOST.items():
+        ratios = sorted(
+            ours[name] / theirs[name]
+            for ours, theirs in zip(runs["non-owner"], runs["owner"], strict=True)
+        )
+        middle = statistics.median(ratios)
+        print(
+            f"non-owner / owner at {name}: {middle:.3f} (pairs {ratios[0]:.2f} to {ratios[-1]:.2f})",
+            flush=True,
+        )
+        if middle > most:
+            missed.append(f"{name} {middle:.3f} instead of {most}")
+    if missed:
+        raise Failure("a write through a non-owner costs more than it may: " + ", ".join(missed))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(f"ring-write-cost failed: {failure}")
