@@ -9,7 +9,7 @@ import time
 
 from afterglow_e2e.cassandra import Cassandra
 from afterglow_e2e.drivers import connect
-from afterglow_e2e.process import ROOT, Failure, poll
+from afterglow_e2e.process import ROOT, Failure
 from afterglow_e2e.ring import Ring
 
 from .hits import Hits
