@@ -29,6 +29,11 @@ ring-growth: tools release
 ring-write-cost: tools release
 	.venv/bin/python -m ring.writecost --pairs $(or $(PAIRS),11)
 
+# Which part of its reads each driver sends to the owner, after each change of a ring of three.
+.PHONY: ring-drivers
+ring-drivers: tools release build
+	.venv/bin/python -m ring.drivers
+
 demo-stop:
 	.venv/bin/python -m demo --stop
 

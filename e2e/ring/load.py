@@ -84,6 +84,23 @@ def open_cluster(members, timeout=TIMEOUT):
     )
 
 
+class TokenAware:
+    """A driver that does what it is told, with the commands of `e2e/cql-clients`."""
+
+    def __init__(self, server, keyspace):
+        self.cluster = open_cluster([server])
+        self.session = self.cluster.connect(keyspace)
+        self.insert = self.session.prepare("INSERT INTO rows (k, c, v) VALUES (?, ?, ?)")
+        self.select = self.session.prepare("SELECT * FROM rows WHERE k = ? AND c = ?")
+
+    def __call__(self, command, *values):
+        statement = {"write": self.insert, "read": self.select}[command]
+        return self.session.execute(statement, values).one()
+
+    def close(self):
+        self.cluster.shutdown()
+
+
 class Client(threading.Thread):
     """One driver: it writes the rows whose number leaves its own as the rest, and reads all."""
 

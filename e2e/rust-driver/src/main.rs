@@ -3,20 +3,21 @@
 //! `afterglow-rust-driver-test ADDRESS:PORT KEYSPACE` ends with status 0 and a line `ok ...` if
 //! every answer was right. Its reads are made three times over, so that a cache in between has
 //! every chance to answer with something old.
+//!
+//! `... ADDRESS:PORT KEYSPACE --commands` does what it is told instead: see `commands.rs`.
 
-use std::error::Error;
+mod commands;
+mod session;
 
 use futures_util::StreamExt;
-use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
-use scylla::client::session_builder::SessionBuilder;
-use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::unprepared::Statement;
 
+use session::{Outcome, open};
+
 const ROWS: i32 = 100;
 
-type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 type Row = (i32, String, Option<Vec<u8>>, Option<i64>);
 
 fn ensure(holds: bool, what: impl Into<String>) -> Outcome {
@@ -28,9 +29,7 @@ fn expected(key: i32, round: i64) -> Row {
 }
 
 async fn connect(contact: &str) -> Outcome<Session> {
-    let profile = ExecutionProfile::builder().consistency(Consistency::LocalQuorum).build();
-    let builder = SessionBuilder::new().known_node(contact);
-    let session = builder.default_execution_profile_handle(profile.into_handle()).build().await?;
+    let session = open(contact).await?;
     let state = session.get_cluster_state();
     let nodes: Vec<String> =
         state.get_nodes_info().iter().map(|node| node.address.to_string()).collect();
@@ -125,10 +124,14 @@ async fn run(contact: &str, keyspace: &str) -> Outcome {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [contact, keyspace] = arguments.as_slice() else {
-        return Err("usage: afterglow-rust-driver-test ADDRESS:PORT KEYSPACE".into());
-    };
-    run(contact, keyspace).await?;
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [contact, keyspace] => run(contact, keyspace).await?,
+        [contact, keyspace, "--commands"] => return commands::serve(contact, keyspace).await,
+        _ => {
+            let usage = "usage: afterglow-rust-driver-test ADDRESS:PORT KEYSPACE [--commands]";
+            return Err(usage.into());
+        }
+    }
     println!("ok: {ROWS} rows");
     Ok(())
 }
