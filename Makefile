@@ -29,6 +29,17 @@ ring-growth: tools release
 ring-write-cost: tools release
 	.venv/bin/python -m ring.writecost --pairs $(or $(PAIRS),11)
 
+# How much of what it had cached a member serves that is killed and comes back at once.
+.PHONY: ring-restart
+ring-restart: tools release
+	.venv/bin/python -m ring.restart --kills $(or $(KILLS),9)
+
+# Four instances, each held to a part of a core or of its device, beside four times one alone; as
+# root, for control groups.
+.PHONY: ring-scaling
+ring-scaling: tools release
+	.venv/bin/python -m ring.scaling
+
 # Which part of its reads each driver sends to the owner, after each change of a ring of three.
 .PHONY: ring-drivers
 ring-drivers: tools release build

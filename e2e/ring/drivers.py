@@ -27,7 +27,10 @@ SECONDS = 30
 LEAST = 0.99
 RUST = ROOT / "target/rust-driver/debug/afterglow-rust-driver-test"
 # What some drivers never learn, as docs/internals/ring.md says: their part is shown, not judged.
-NEVER_LEARNT = {"go": "tokens that move between nodes that stay", "node": "anything after its start"}
+NEVER_LEARNT = {
+    "go": "tokens that move between nodes that stay",
+    "node": "anything after its start",
+}
 
 
 def programs(server, folder):

@@ -6,44 +6,31 @@ medians of the pairs' ratios.
 """
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
 import sys
 
-from afterglow_e2e.afterglow import binary
 from afterglow_e2e.cassandra import Cassandra
 from afterglow_e2e.process import Failure, poll
 from afterglow_e2e.ring import SHARDS, Ring
 
-RECORDS = 20_000
+from .loadclient import Table, together
+
+ROWS = Table(20_000, 100)
 # Updates a second: far below what any of the three can do.
 RATE = 300
 # By how much a write through a non-owner may take longer than one through the owner.
 MOST = {"p50": 1.10, "p99": 1.15}
 
 
-def bench(*arguments):
-    program = [binary("afterglow-bench"), *map(str, arguments), "--quiet"]
-    done = subprocess.run([str(part) for part in program], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Failure(f"afterglow-bench {arguments[0]}: {done.stderr[-2000:]}")
-
-
-def table(contact):
-    return ("--hosts", contact, "--records", RECORDS, "--fields", 1, "--field-size", 100)
-
-
 def measure(label, contact, folder, seconds, number):
     """Percentiles of the writes of one run, in microseconds."""
-    result = folder / f"{label}-{number}.json"
     load = ("--read-ratio", 0, "--rate", RATE, "--poisson", "--distribution", "uniform")
-    bench(
-        *("run-cql", *table(contact), *load, "--warmup", "2s", "--duration", f"{seconds}s"),
-        *("--label", label, "--seed", number + 1, "--json", result),
-    )
-    writes = json.loads(result.read_text())["writes"]
+    times = ("--warmup", "2s", "--duration", f"{seconds}s")
+    arguments = (*("--hosts", contact), *ROWS.words, *load, *times)
+    file = folder / f"{label}-{number}.json"
+    (result,) = together([(file, (*arguments, "--label", label, "--seed", number + 1))])
+    writes = result["writes"]
     return {"p50": writes["p50_us"], "p99": writes["p99_us"]}
 
 
@@ -66,7 +53,7 @@ def main():
     options = parser.parse_args()
     os.environ.setdefault("AFTERGLOW_PROFILE", "release")
     with Cassandra(heap="2G") as node:
-        bench("load-cql", *table(node.contact), "--create")
+        ROWS.load(node.contact)
         ring = Ring(node.contact, 2)
         owner, other = ring.members
         other.extra = (*other.extra, "--ring-weight", "0")

@@ -64,6 +64,10 @@ struct LoadArgs {
     /// Requests in flight per connection.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=32768))]
     in_flight: u16,
+    /// Ask only for records that the first of the hosts owns, by the tokens that it shows to
+    /// drivers: what a token-aware client sends to it.
+    #[arg(long)]
+    owned: bool,
     /// Open loop: operations a second of all threads together.
     #[arg(long, value_parser = positive)]
     rate: Option<f64>,
@@ -160,6 +164,7 @@ pub fn run(options: RunCqlArgs) -> Outcome {
         },
         connect: target.connect(),
         hosts: target.hosts,
+        owned: shape.owned,
         consistency: target.consistency,
         reconnect: shape.reconnect,
         poisson: shape.poisson,

@@ -224,6 +224,7 @@ impl CqlBench<'_> {
                 seed: 1,
             },
             hosts: vec![shape.host.to_owned()],
+            owned: false,
             connect: self.connect(),
             consistency: Consistency::LocalQuorum,
             reconnect: false,

@@ -12,6 +12,7 @@ use super::{
     Answer, ConnectOptions, Connection, CqlError, Template,
     answer::rows,
     driver::{Done, Driver, DriverOptions, Measured, Op, Phase, Rate, Shared, Work},
+    owned::owned,
 };
 use crate::{
     cpu,
@@ -36,6 +37,8 @@ pub struct RunOptions {
     pub load: LoadShape,
     /// Addresses; connections go round them.
     pub hosts: Vec<String>,
+    /// Ask only for records that the first host owns, by the tokens that it shows to drivers.
+    pub owned: bool,
     /// How to connect.
     pub connect: ConnectOptions,
     /// Consistency level.
@@ -100,7 +103,8 @@ pub fn run(
     mut progress: impl FnMut(Progress),
 ) -> Result<RunResult, Box<dyn std::error::Error>> {
     let shared = Shared::default();
-    let chooser = KeyChooser::new(options.load.distribution, options.load.table.records)
+    let records = records(options)?;
+    let chooser = KeyChooser::new(options.load.distribution, records.count())
         .with_hot_set(options.load.hot_set);
     // Without a warm-up every operation counts, also the first: none may begin before measuring
     // does.
@@ -108,9 +112,11 @@ pub fn run(
         shared.advance(Phase::Measure);
     }
     thread::scope(|scope| {
-        let (shared, chooser) = (&shared, &chooser);
+        let (shared, chooser, records) = (&shared, &chooser, &records);
         let threads: Vec<_> = (0..options.load.threads)
-            .map(|t| scope.spawn(move || Reader::run(options, t, chooser.clone(), shared)))
+            .map(|t| {
+                scope.spawn(move || Reader::run(options, t, (chooser.clone(), records), shared))
+            })
             .collect();
         // Whatever ends this, the threads must end too, or the scope would wait for ever.
         let outcome = Control { options, shared, threads: &threads }.run(&mut progress);
@@ -127,6 +133,43 @@ pub fn run(
         let after = Snapshot::take(options)?;
         Ok(summarise(options, &measured, warmup, verified, busiest, &before, &after))
     })
+}
+
+/// Which records are asked for.
+enum Records {
+    /// All of so many.
+    All(u64),
+    /// These, at least two.
+    These(Vec<u64>),
+}
+
+impl Records {
+    fn count(&self) -> u64 {
+        match self {
+            Records::All(count) => *count,
+            Records::These(numbers) => numbers.len() as u64,
+        }
+    }
+
+    /// The number of the record at a place below [`Records::count`].
+    fn at(&self, place: u64) -> u64 {
+        match self {
+            Records::All(_) => place,
+            Records::These(numbers) => numbers[place as usize],
+        }
+    }
+}
+
+fn records(options: &RunOptions) -> Result<Records, CqlError> {
+    let (host, records) = (&options.hosts[0], options.load.table.records);
+    if !options.owned {
+        return Ok(Records::All(records));
+    }
+    let numbers = owned(&mut Connection::open(host, &options.connect)?, records)?;
+    match numbers.len() {
+        0 | 1 => Err(CqlError::Unexpected(format!("{host} owns fewer than two records"))),
+        _ => Ok(Records::These(numbers)),
+    }
 }
 
 struct Control<'a, 'scope, T> {
@@ -323,6 +366,7 @@ struct Reader<'a> {
     select: Option<Template>,
     updates: Vec<Template>,
     chooser: KeyChooser,
+    records: &'a Records,
     rng: Rng,
     /// Operations left to start.
     left: u64,
@@ -338,7 +382,7 @@ impl<'a> Reader<'a> {
     fn run(
         options: &'a RunOptions,
         thread: usize,
-        chooser: KeyChooser,
+        (chooser, records): (KeyChooser, &'a Records),
         shared: &'a Shared,
     ) -> Result<(Measured, Self), CqlError> {
         let load = &options.load;
@@ -349,7 +393,8 @@ impl<'a> Reader<'a> {
             version: options.connect.version,
             select: None,
             updates: Vec::new(),
-            chooser: chooser.starting_at(load.table.records * number / threads),
+            chooser: chooser.starting_at(records.count() * number / threads),
+            records,
             rng: Rng::new(seed),
             left: u64::MAX,
             quota: options
@@ -433,7 +478,7 @@ impl Work for Reader<'_> {
 
     fn start(&mut self, stream: u16, out: &mut Vec<u8>, _: u64) -> Option<Op> {
         self.left = self.left.checked_sub(1)?;
-        let number = self.chooser.next(&mut self.rng);
+        let number = self.records.at(self.chooser.next(&mut self.rng));
         let write = self.options.load.read_ratio < 1.0
             && self.rng.next_f64() >= self.options.load.read_ratio;
         let mut key = [0; KEY_LEN];

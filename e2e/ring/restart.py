@@ -1,0 +1,87 @@
+"""`make ring-restart`: how much of what it had cached a member serves that is killed and comes back
+at once.
+
+Three instances have all rows warm, on flash too. One is killed with `kill -9` and started again.
+Once it serves its shards, every row that it owns is read through it. Prints what part of them was
+answered from the cache.
+"""
+
+import argparse
+import os
+import sys
+import time
+
+from afterglow_e2e.cassandra import Cassandra
+from afterglow_e2e.process import Failure, poll
+from afterglow_e2e.ring import SHARDS, Ring
+
+from .loadclient import Table, settle, together
+
+MEMBERS = 3
+ROWS = Table(20_000, 100)
+# What was cached is on flash after so many seconds.
+ON_FLASH = 11
+LEAST = 0.99
+
+
+def read_all(ring, member):
+    """Every row that the member owns at least once: how many rows, and how many were misses."""
+    status = ring.status(member)
+    (shards,) = (each["shards"] for each in status["members"] if each["id"] == status["me"])
+    rows = ROWS.records * shards // SHARDS
+    order = ("--distribution", "sequential", "--warmup", "0s", "--duration", "60s")
+    target = ("--hosts", member.contact, *ROWS.words, "--owned", "--ops", 2 * rows)
+    counted = ("--metrics", f"{member.address}:{member.admin}")
+    ((result),) = together([(ring.folder / "read.json", (*target, *order, *counted))])
+    # Who misses a row fills it: it is a miss once.
+    return rows, result["cache"]["misses"]
+
+
+def serves(ring, member):
+    """Whether it owns shards and may answer for them."""
+    status = ring.ask(member, "status")
+    return (
+        status
+        and status["lease_ms"] > 0
+        and any(each["id"] == status["me"] and each["shards"] > 0 for each in status["members"])
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="ring.restart", description=__doc__)
+    parser.add_argument("--kills", type=int, default=9, help="how many (default: %(default)s)")
+    options = parser.parse_args()
+    os.environ.setdefault("AFTERGLOW_PROFILE", "release")
+    parts = []
+    with Cassandra(heap="1G") as node:
+        ROWS.load(node.contact)
+        with Ring(node.contact, MEMBERS) as ring:
+            settle(ring)
+            for member in ring.members:
+                read_all(ring, member)
+            for number in range(options.kills):
+                member = ring.members[number % MEMBERS]
+                time.sleep(ON_FLASH)
+                member.kill()
+                began = time.monotonic()
+                member.start()
+                poll("it to serve its rows", lambda of=member: serves(ring, of), 60, every=0.02)
+                away = time.monotonic() - began
+                rows, misses = read_all(ring, member)
+                parts.append(1 - misses / rows)
+                print(
+                    f"kill {number + 1}: it serves after {away:.1f} s; {rows} rows, {misses} of "
+                    f"them missed: {parts[-1]:.2%} warm",
+                    flush=True,
+                )
+                settle(ring)
+    print(f"warm after a restart in place: {min(parts):.2%} at least", flush=True)
+    if min(parts) < LEAST:
+        raise Failure(f"a restart in place cost more than {1 - LEAST:.0%} of what was cached")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(f"ring-restart failed: {failure}")

@@ -1,0 +1,165 @@
+"""`make ring-scaling`: what four instances as one ring do, beside one instance alone.
+
+Each is held to a part of a core, or to so many reads a second of its device, by control groups.
+Each has as many rows of its own in the ring as the one has alone. A client of each instance asks
+for the rows that it owns, as token-aware drivers do. Prints the ring's reads a second beside four
+times those of one alone; and what a read costs in CPU where clients ask any instance instead.
+"""
+
+import argparse
+import contextlib
+import os
+import statistics
+import sys
+from pathlib import Path
+
+from afterglow_e2e.afterglow import Afterglow
+from afterglow_e2e.cassandra import Cassandra
+from afterglow_e2e.cgroup import Group, device_of, lacking
+from afterglow_e2e.drivers import await_caching
+from afterglow_e2e.process import Failure, scratch
+from afterglow_e2e.ring import Ring
+
+from .loadclient import Table, settle, together
+
+MEMBERS = 4
+LEAST = 0.97
+# Reads that no cache answered: the measure is void with more.
+MISSES = 0.01
+
+
+class Bound:
+    """What holds an instance back: its limits, and how many rows of what size it has."""
+
+    def __init__(self, name, rows, size, **limits):
+        self.name, self.rows, self.size, self.limits = name, rows, size, limits
+
+
+BOUNDS = (
+    Bound("CPU", rows=5_000, size=100, cores=0.15),
+    # Three quarters of them are on flash alone.
+    Bound("device", rows=40_000, size=4_000, cores=0.45, reads=3_000),
+)
+SIZES = {"flash": "512MiB", "memory": "64MiB"}
+
+
+class Site:
+    """One kind of run over one database."""
+
+    def __init__(self, bound, contact, seconds, rounds):
+        self.bound, self.contact, self.seconds, self.rounds = bound, contact, seconds, rounds
+        self.folder = Path(scratch("scaling-"))
+
+    def groups(self, stack, count):
+        """A control group for each of so many instances."""
+        device = device_of(self.folder)
+        limits = self.bound.limits
+        return [stack.enter_context(Group(f"{n}", device=device, **limits)) for n in range(count)]
+
+    def read(self, members, records, *more):
+        """One run at every member at the same time: the results."""
+        table = Table(records, self.bound.size).words
+        runs = []
+        for n, member in enumerate(members):
+            load = (*("--hosts", member.contact), *table, *("--distribution", "uniform"))
+            watch = (*("--pid", member.pid), *("--metrics", f"{member.address}:{member.admin}"))
+            arguments = (*load, *watch, *more, *("--seed", n + 1))
+            runs.append((self.folder / f"{n}.json", arguments))
+        return together(runs)
+
+    def warm(self, members, records, *more):
+        """Every row once, in order, and then what is measured for a while."""
+        each = records if "--owned" not in more else records // len(members)
+        order = ("--distribution", "sequential", "--warmup", "0s", "--duration", "300s")
+        table = Table(records, self.bound.size).words
+        runs = [
+            (
+                self.folder / f"{n}.json",
+                (*("--hosts", member.contact), *table, *order, "--ops", 2 * each, *more),
+            )
+            for n, member in enumerate(members)
+        ]
+        together(runs)
+
+    def measure(self, members, records, *more):
+        """Reads a second of all members together and CPU of a read in us: medians of rounds."""
+        rates, costs = [], []
+        for _ in range(self.rounds):
+            times = ("--warmup", "2s", "--duration", f"{self.seconds}s")
+            results = self.read(members, records, *times, *more)
+            operations = sum(result["operations"] for result in results)
+            missed = sum(result["cache"]["misses"] for result in results)
+            if missed > MISSES * operations:
+                raise Failure(f"{missed} of {operations} reads were misses: nothing is measured")
+            cores = sum(server["cores"] for result in results for server in result["servers"])
+            rate = sum(result["per_second"] for result in results)
+            rates.append(rate)
+            costs.append(cores / rate * 1e6)
+        return statistics.median(rates), statistics.median(costs)
+
+    def alone(self):
+        with contextlib.ExitStack() as stack:
+            (group,) = self.groups(stack, 1)
+            one = Afterglow(self.contact, wrapper=group.wrapper, **SIZES)
+            stack.enter_context(one)
+            await_caching(one)
+            self.warm([one], self.bound.rows)
+            return self.measure([one], self.bound.rows)
+
+    def ring(self):
+        """As a ring, asked by token and asked anywhere."""
+        records = MEMBERS * self.bound.rows
+        with contextlib.ExitStack() as stack:
+            groups = self.groups(stack, MEMBERS)
+            homes = [("127.0.0.1", group.wrapper) for group in groups]
+            ring = Ring(self.contact, MEMBERS, homes=homes)
+            for member in ring.members:
+                member.flash, member.memory = SIZES["flash"], SIZES["memory"]
+            stack.enter_context(ring)
+            settle(ring)
+            self.warm(ring.members, records, "--owned")
+            return self.measure(ring.members, records, "--owned"), self.measure(
+                ring.members, records
+            )
+
+    def run(self):
+        Table(MEMBERS * self.bound.rows, self.bound.size).load(self.contact)
+        one = self.alone()
+        by_token, anywhere = self.ring()
+        part = by_token[0] / (MEMBERS * one[0])
+        print(
+            f"bound by {self.bound.name}, {self.bound.rows} rows of {self.bound.size} B each, "
+            f"{', '.join(f'{name} {value:g}' for name, value in self.bound.limits.items())}:\n"
+            f"  one alone            {one[0]:8.0f} reads/s  {one[1]:6.1f} us of CPU a read\n"
+            f"  four, asked by token {by_token[0]:8.0f} reads/s  {by_token[1]:6.1f} us\n"
+            f"  four, asked anywhere {anywhere[0]:8.0f} reads/s  {anywhere[1]:6.1f} us\n"
+            f"  four beside four times one: {part:.3f}",
+            flush=True,
+        )
+        return part
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="ring.scaling", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=8, help="of a run (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each (%(default)s)")
+    options = parser.parse_args()
+    os.environ.setdefault("AFTERGLOW_PROFILE", "release")
+    if why := lacking():
+        raise Failure(f"instances cannot be held back here: {why}")
+    missed = []
+    for bound in BOUNDS:
+        # A ring takes the lease of instances alone for ever, so each has a database of its own.
+        with Cassandra(heap="2G") as node:
+            part = Site(bound, node.contact, options.seconds, options.rounds).run()
+        if part < LEAST:
+            missed.append(f"bound by {bound.name}: {part:.3f} instead of {LEAST}")
+    if missed:
+        raise Failure("four instances do less than four times what one does: " + "; ".join(missed))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(f"ring-scaling failed: {failure}")
