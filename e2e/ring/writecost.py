@@ -19,6 +19,8 @@ from .loadclient import Table, together
 ROWS = Table(20_000, 100)
 # Updates a second: far below what any of the three can do.
 RATE = 300
+# Seconds of writes without a pause through each before anything is measured.
+WARM = 15
 # By how much a write through a non-owner may take longer than one through the owner.
 MOST = {"p50": 1.10, "p99": 1.15}
 
@@ -32,6 +34,13 @@ def measure(label, contact, folder, seconds, number):
     (result,) = together([(file, (*arguments, "--label", label, "--seed", number + 1))])
     writes = result["writes"]
     return {"p50": writes["p50_us"], "p99": writes["p99_us"]}
+
+
+def warm(contact, folder):
+    """As many writes as it takes for some seconds: the database compiles what it runs often."""
+    load = ("--read-ratio", 0, "--distribution", "uniform", "--in-flight", 2)
+    times = ("--warmup", "0s", "--duration", f"{WARM}s")
+    together([(folder / "warm.json", ("--hosts", contact, *ROWS.words, *load, *times))])
 
 
 def settled(ring, owner):
@@ -60,6 +69,8 @@ def main():
         with ring:
             poll("the owner to have all rows", lambda: settled(ring, owner), 150, every=0.5)
             targets = {"owner": owner.contact, "non-owner": other.contact, "direct": node.contact}
+            for contact in targets.values():
+                warm(contact, ring.folder)
             runs = {label: [] for label in targets}
             for number in range(options.pairs):
                 # In turn, so that what grows with time is shared.

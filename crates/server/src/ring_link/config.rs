@@ -60,6 +60,8 @@ pub struct Tuning {
     pub first_backoff: Duration,
     /// The longest.
     pub last_backoff: Duration,
+    /// Links that this instance dials to each peer, from different reactors; at most one from each.
+    pub dialled: usize,
     /// Messages that may wait on one link.
     pub queue_messages: usize,
     /// Their bytes.
@@ -77,6 +79,7 @@ impl Default for Tuning {
             alive: Duration::from_millis(500),
             first_backoff: Duration::from_millis(50),
             last_backoff: Duration::from_secs(1),
+            dialled: 4,
             queue_messages: 64 * 1024,
             queue_bytes: 16 << 20,
             unproven: 64,

@@ -1,4 +1,5 @@
-//! Links that this instance dials: one to each peer, made anew whenever it ends.
+//! Links that this instance dials: some to each peer, from different reactors, each made anew
+//! whenever it ends.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,13 +19,13 @@ use super::session::{self, Call};
 pub struct Dialer {
     /// Where it is.
     pub address: String,
-    _until: oneshot::Sender<()>,
+    _until: Vec<oneshot::Sender<()>>,
 }
 
 impl Dialer {
-    /// A dialer, and what ends its task.
-    pub fn new(address: String) -> (Self, oneshot::Receiver<()>) {
-        let (until, dropped) = oneshot::channel();
+    /// A dialer of so many links, and what ends the task of each.
+    pub fn new(address: String, links: usize) -> (Self, Vec<oneshot::Receiver<()>>) {
+        let (until, dropped) = (0..links).map(|_| oneshot::channel()).unzip();
         (Self { address, _until: until }, dropped)
     }
 }

@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
-use afterglow_ring::{Frame, Link, MemberId};
+use afterglow_ring::{Frame, Incarnation, Link, MemberId};
 use parking_lot::Mutex;
 
 use super::config::Tuning;
 use super::fault::LinkFault;
+use super::nearness::Home;
 use super::peer::PeerRecord;
 use crate::metrics::LinkDrop;
 
@@ -69,6 +70,10 @@ struct LinkState {
 pub struct LiveLink {
     /// The member at the other end.
     pub peer: MemberId,
+    /// Its process.
+    pub life: Incarnation,
+    /// Where it is: on the thread that made it.
+    pub home: Home,
     /// The version of the protocol that both speak.
     pub version: u16,
     /// Since when it is open.
@@ -86,8 +91,13 @@ pub struct LiveLink {
 }
 
 impl LiveLink {
-    /// A link whose HELLOs were exchanged.
-    pub fn new(peer: MemberId, link: Link, record: Arc<PeerRecord>, tuning: &Tuning) -> Self {
+    /// A link whose HELLOs were exchanged, on the thread that will read and write it.
+    pub fn new(
+        (peer, life): (MemberId, Incarnation),
+        link: Link,
+        record: Arc<PeerRecord>,
+        tuning: &Tuning,
+    ) -> Self {
         let version = link.version().unwrap_or_default();
         let state = LinkState {
             link,
@@ -101,6 +111,8 @@ impl LiveLink {
         };
         Self {
             peer,
+            life,
+            home: Home::here(),
             version,
             since: SystemTime::now(),
             record,

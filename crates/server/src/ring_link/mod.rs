@@ -41,7 +41,7 @@
 //! |---|---|
 //! | What may callers do? | `transport.rs` |
 //! | What must be set? | `config.rs`, `secret.rs` |
-//! | Who is there, which link does a message take? | `registry.rs`, `peer.rs` |
+//! | Who is there, which link does a message take? | `registry.rs`, `peer.rs`, `nearness.rs` |
 //! | What waits to be sent, who may ask? | `live.rs` |
 //! | How does a link begin? | `handshake.rs` (sans-io), `seal.rs` |
 //! | How does it live and end? | `session.rs`, `write.rs`, `read.rs` |
@@ -55,7 +55,8 @@
 //!    closed and what waited is counted as lost.
 //! 2. A link costs at most the limit of its queue, one batch, one frame that comes in, and one
 //!    read, whatever the other side does.
-//! 3. A receiver hears that a peer is up before its first message, and that it is down after the
+//! 3. Messages of several links come in any order.
+//! 4. A receiver hears that a peer is up before its first message, and that it is down after the
 //!    last link to it has ended.
 
 mod complaints;
@@ -66,6 +67,7 @@ mod handshake;
 mod inbox;
 mod listen;
 mod live;
+mod nearness;
 mod payload;
 mod peer;
 mod read;

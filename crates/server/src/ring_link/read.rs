@@ -8,6 +8,7 @@ use super::config::MAX_PAYLOAD;
 use super::fault::LinkFault;
 use super::inbox::Inbox;
 use super::live::LiveLink;
+use super::nearness::Reading;
 use super::payload::Payload;
 use super::registry::Registry;
 use super::seal::{Opener, TAG};
@@ -94,6 +95,7 @@ fn frames(
         };
         registry.metrics.messages_in.inc();
         link.record.messages_in.inc();
+        let _reading = Reading::of(&link.home);
         registry.receiver.message(link.peer, message);
     }
     Ok(())

@@ -18,9 +18,10 @@ use super::live::LiveLink;
 use super::peer::{PeerRecord, PeerState};
 use crate::metrics::{LinkDrop, RingLinkMetrics};
 
-/// Links that one member may have; a further one replaces the oldest. Two are usual, as both sides
-/// dial. A member that restarts has more until the old ones are seen to be dead.
-const LINKS_PER_MEMBER: usize = 4;
+/// Links that one member may have, for each that a side dials; a further one replaces the oldest.
+/// Two are usual, as both sides dial. A member that restarts has more until the old ones are seen
+/// to be dead.
+const LINKS_PER_DIALLED: usize = 4;
 
 /// All links and peers.
 pub struct Registry {
@@ -66,7 +67,7 @@ impl Registry {
         }
     }
 
-    /// Sends a message by the newest link that takes it.
+    /// Sends a message by the first link that takes it; see [`Registry::in_order`].
     pub fn send(&self, to: MemberId, uses_credit: bool, bytes: Vec<u8>) -> bool {
         let refused = match bytes.len() {
             0..=MAX_PAYLOAD => self.offer(to, uses_credit, bytes).err(),
@@ -79,21 +80,13 @@ impl Registry {
         let links = self.links.read();
         let links = links.get(&to).ok_or(LinkDrop::NoLink)?;
         let mut why = LinkDrop::NoLink;
-        // A link on which signs of life are missing comes after all others.
-        let doubtful = |link: &LiveLink| link.silence() > 3 * self.tuning.alive;
-        let alone = links.len() == 1;
-        for pass in 0..2 {
-            for link in links.iter().rev() {
-                if (pass == 1) != (!alone && doubtful(link)) {
-                    continue;
-                }
-                match link.offer(uses_credit, bytes) {
-                    Ok(()) => return Ok(()),
-                    Err((reason, back)) => {
-                        bytes = back;
-                        if why == LinkDrop::NoLink {
-                            why = reason;
-                        }
+        for link in self.in_order(links) {
+            match link.offer(uses_credit, bytes) {
+                Ok(()) => return Ok(()),
+                Err((reason, back)) => {
+                    bytes = back;
+                    if why == LinkDrop::NoLink {
+                        why = reason;
                     }
                 }
             }
@@ -102,6 +95,20 @@ impl Registry {
             link.record.refused.inc();
         }
         Err(why)
+    }
+
+    /// In which order a message tries the links of a peer. Last come those on which signs of life
+    /// are missing, and before them those to another process of the peer than the newest link's.
+    /// Among the others the nearest to this thread comes first, then the newest.
+    fn in_order<'a>(&self, links: &'a [Arc<LiveLink>]) -> Vec<&'a LiveLink> {
+        let mut order: Vec<_> = links.iter().rev().map(|link| &**link).collect();
+        if let [newest, _, ..] = order[..] {
+            let doubtful = |link: &LiveLink| link.silence() > 3 * self.tuning.alive;
+            order.sort_by_cached_key(|link| {
+                (doubtful(link), link.life != newest.life, link.home.distance())
+            });
+        }
+        order
     }
 
     /// Gives back the credit of a request of a peer.
@@ -158,7 +165,7 @@ impl Registry {
         of_peer.push(link.clone());
         // A link that was replaced stays listed until its session has ended, so that the oldest may
         // have been told before: all but the newest are.
-        let replaced = of_peer.len().saturating_sub(LINKS_PER_MEMBER);
+        let replaced = of_peer.len().saturating_sub(LINKS_PER_DIALLED * self.tuning.dialled);
         let replaced = of_peer[..replaced].to_vec();
         drop((links, records));
         replaced.iter().for_each(|link| link.end(LinkFault::Replaced));

@@ -137,7 +137,7 @@ async fn open(
     send(&mut source.stream, out).await?;
     link.receive(&Frame::Hello(theirs)).map_err(LinkFault::Rules)?;
     let record = registry.record(theirs.member, place);
-    let live = LiveLink::new(theirs.member, link, record, &registry.tuning);
+    let live = LiveLink::new((theirs.member, theirs.life), link, record, &registry.tuning);
     Ok(Opened { source, keys, link: Arc::new(live) })
 }
 

@@ -16,6 +16,7 @@ mod faults;
 mod frozen;
 mod handshake;
 mod links;
+mod nearness;
 mod stranger;
 
 /// Far more than anything takes.
@@ -80,9 +81,10 @@ fn node_with(config: TransportConfig, tuning: Tuning, driver: Driver) -> Node {
     Node { transport, reactors, metrics, events }
 }
 
-/// Times that no machine is too slow for.
+/// Times that no machine is too slow for, and one link dialled to each peer.
 fn patient() -> Tuning {
-    Tuning { handshake: TIMEOUT, silence: TIMEOUT, stall: TIMEOUT, ..Tuning::default() }
+    let dialled = 1;
+    Tuning { handshake: TIMEOUT, silence: TIMEOUT, stall: TIMEOUT, dialled, ..Tuning::default() }
 }
 
 fn node(id: u64) -> Node {

@@ -121,11 +121,15 @@ impl Transport {
             if dialers.of.contains_key(&peer) {
                 continue;
             }
-            let (dialer, dropped) = Dialer::new(address.clone());
+            let links = self.reactors.count().min(self.registry.tuning.dialled);
+            let (dialer, dropped) = Dialer::new(address.clone(), links);
             dialers.of.insert(peer, dialer);
-            let (registry, reactor) = (self.registry.clone(), dialers.next);
-            dialers.next = (reactor + 1) % self.reactors.count();
-            self.reactors.spawn_on(reactor, move || dial::keep(registry, peer, address, dropped));
+            for dropped in dropped {
+                let (registry, address) = (self.registry.clone(), address.clone());
+                let keep = move || dial::keep(registry, peer, address, dropped);
+                self.reactors.spawn_on(dialers.next, keep);
+                dialers.next = (dialers.next + 1) % self.reactors.count();
+            }
         }
     }
 

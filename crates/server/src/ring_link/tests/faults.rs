@@ -229,7 +229,8 @@ fn links_are_replaced_though_none_of_them_has_ended_yet() {
     let registered: Vec<_> = (0..7)
         .map(|_| {
             let (link, _) = afterglow_ring::Link::open(hello(1));
-            let link = LiveLink::new(MemberId(2), link, record.clone(), &registry.tuning);
+            let other = (MemberId(2), hello(2).life);
+            let link = LiveLink::new(other, link, record.clone(), &registry.tuning);
             registry.register(Arc::new(link)).unwrap()
         })
         .collect();
