@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod frame;
+mod json_object;
 mod lexer;
 pub mod message;
 pub mod name;

@@ -27,12 +27,17 @@ impl Parsed {
         self.binds_doubted |= count != self.markers.len();
     }
 
-    /// Whether a marker's position is its bind index for sure. Where a marker name occurs twice,
-    /// Cassandra gives each occurrence its own bind index, newer ScyllaDB gives them one.
+    /// Whether the server counts the same markers as this text has, as far as it has said so.
     pub fn binds_are_certain(&self) -> bool {
-        let named: Vec<&String> = self.markers.iter().flatten().collect();
-        let repeated = named.iter().enumerate().any(|(i, name)| named[..i].contains(name));
-        !repeated && !self.binds_doubted
+        !self.binds_doubted
+    }
+
+    /// How many names and unnamed markers there are, each name once.
+    pub fn distinct_markers(&self) -> usize {
+        let earlier = |(i, name): &(usize, &Option<String>)| {
+            name.is_some() && self.markers[..*i].contains(name)
+        };
+        self.markers.len() - self.markers.iter().enumerate().filter(earlier).count()
     }
 }
 
@@ -227,7 +232,10 @@ pub enum Term {
     Null,
     /// `(x, y)`.
     Tuple(Vec<Term>),
-    /// A collection or user type literal, a function call, a cast, arithmetic: not looked into.
+    /// `uuid()` or `now()`: a value that the server makes anew, and that no row has yet.
+    Unique,
+    /// A collection or user type literal, another function call, a cast, arithmetic: not looked
+    /// into.
     Complex,
 }
 
@@ -276,6 +284,8 @@ pub struct Modification {
     pub columns: Vec<String>,
     /// What names the rows: the `WHERE`, or for an `INSERT` one `=` relation a column of its list.
     pub relations: Vec<Relation>,
+    /// The document of an `INSERT ... JSON`: a string or a marker.
+    pub json: Option<Term>,
     /// `IF ...`: a lightweight transaction.
     pub conditional: bool,
     /// `USING TIMESTAMP`.

@@ -12,9 +12,12 @@ use afterglow_cql::frame::{
 use afterglow_cql::message::{self, Execute, QueryParams, Request, Startup, ValuesBuilder};
 use afterglow_cql::negotiate::{self, Stage};
 use afterglow_cql::normal::normalise;
-use afterglow_cql::plan::{Column, MAX_KEY, Plan, RowKey, SchemaView, TableSchema, analyse};
+use afterglow_cql::plan::{
+    Column, MAX_BOUND_KEYS, MAX_KEY, NamedKeys, Plan, RowKey, SchemaView, TableSchema,
+    Target as WriteTarget, analyse,
+};
 use afterglow_cql::response::{self, Response};
-use afterglow_cql::statement::{parse, parse_bytes};
+use afterglow_cql::statement::{Marker, parse, parse_bytes};
 
 use crate::target::Target;
 
@@ -23,6 +26,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "cql_frames", run: frames, seeds: frame_seeds, mutations: 3_000 },
     Target { name: "cql_session", run: session, seeds: session_seeds, mutations: 3_000 },
     Target { name: "cql_statement", run: statement, seeds: statement_seeds, mutations: 3_000 },
+    Target { name: "cql_bound_keys", run: bound_keys, seeds: bound_seeds, mutations: 3_000 },
 ];
 
 /// Longest envelope that the decoders here take.
@@ -405,6 +409,67 @@ fn statement(data: &[u8]) {
     }
 }
 
+/// The first byte chooses a statement, the rest is bound to each of its markers: a list or a
+/// document. It names no more keys than allowed, none that is longer than what was bound, and none
+/// where it is not whole.
+fn bound_keys(data: &[u8]) {
+    let [which, value @ ..] = data else { return };
+    let schema = schema();
+    let text = LISTS[usize::from(*which) % LISTS.len()];
+    let Plan::Write(plan) = analyse(&parse(text), &schema, Some("ks")) else { unreachable!() };
+    for target in &plan.targets {
+        let WriteTarget::Bound(keys) = target else { continue };
+        let bound = |_: &Marker| Some(value);
+        let count = match keys.resolve(&bound) {
+            NamedKeys::Rows(rows) => {
+                let mut key = RowKey::new();
+                for row in &rows {
+                    _ = row.bind(bound, &mut key);
+                    assert!(key.engine_key().len() <= MAX_KEY, "a key longer than keys may be");
+                }
+                rows.len()
+            }
+            NamedKeys::Partitions(partitions) => {
+                let mut key = Vec::new();
+                partitions.iter().for_each(|one| _ = one.partition_key(bound, &mut key));
+                partitions.len()
+            }
+            NamedKeys::Table => continue,
+        };
+        assert!(count <= MAX_BOUND_KEYS, "{count} keys of {text}");
+        if let [longer @ .., _] = value
+            && !text.contains("JSON")
+        {
+            let cut = keys.resolve(&|_: &Marker| Some(longer));
+            let some = matches!(cut, NamedKeys::Rows(_));
+            assert!(!some, "a list and its beginning are both whole: {text}");
+        }
+    }
+}
+
+const LISTS: &[&str] = &[
+    "DELETE FROM t WHERE k = 1 AND p IN ? AND c = 1",
+    "UPDATE t SET v = 1 WHERE k IN (1, 2) AND p IN ? AND c IN ?",
+    "DELETE FROM t WHERE k IN ? AND p = 'x' AND c = 1",
+    "INSERT INTO t JSON ?",
+];
+
+fn bound_seeds() -> Vec<Vec<u8>> {
+    let list = |elements: &[&[u8]]| {
+        let mut bytes = (elements.len() as i32).to_be_bytes().to_vec();
+        for element in elements {
+            bytes.extend((element.len() as i32).to_be_bytes());
+            bytes.extend(*element);
+        }
+        bytes
+    };
+    let (texts, times) = (list(&[b"x", b"", b"it's"]), list(&[&[0; 8], &[7; 8]]));
+    let document = br#"{"k": -1, "p": "\u00e9", "\"c\"": "1970-01-01T00:00:00Z", "m": {"a": [1]}}"#;
+    let numbers = list(&[&[0, 0, 0, 1][..]; 20]);
+    let values = [(0, &texts[..]), (1, &times), (2, &numbers), (3, document)];
+    values.map(|(which, value)| [&[which], value].concat()).to_vec()
+}
+
 const STATEMENTS: &[&str] = &[
     "SELECT v, w AS \"W\" FROM ks.t WHERE k = ? AND p = 'it''s' AND c = '2020-01-01 00:00+0000' LIMIT 1",
     "SELECT * FROM t WHERE k = :a AND p = :b AND c = 1 -- end\n",
@@ -418,6 +483,8 @@ const STATEMENTS: &[&str] = &[
     "USE \"Ks\"",
     "GRANT SELECT ON ks.t TO r",
     "SELECT key, count(*) FROM system.local WHERE key = 'local'",
+    "INSERT INTO ks.t JSON '{\"k\": 1, \"p\": \"x\", \"c\": \"1970-01-01T00:00:00Z\"}' DEFAULT UNSET",
+    "DELETE FROM t WHERE k IN :k AND p = :p AND c IN ? IF EXISTS",
 ];
 
 fn statement_seeds() -> Vec<Vec<u8>> {

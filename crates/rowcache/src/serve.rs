@@ -74,7 +74,7 @@ pub fn fits(params: &QueryParams<'_>, read: &ReadPlan) -> Result<(), Unfit> {
         return Err(Unfit::Option);
     }
     // The database refuses too many or too few values.
-    if params.values.len() != read.key.markers() {
+    if !read.binds.fit(&params.values) {
         return Err(Unfit::Option);
     }
     Ok(())

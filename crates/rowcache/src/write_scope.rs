@@ -1,7 +1,7 @@
 //! The write scope, what one write may touch: gates to close, cached rows to drop, intents to note.
 
 use afterglow_cql::plan::{
-    KeyError, KeyTemplate, PartitionTemplate, RowKey, Target, WriteKind, WritePlan,
+    KeyError, KeyTemplate, NamedKeys, PartitionTemplate, RowKey, Target, WriteKind, WritePlan,
 };
 use afterglow_cql::statement::Marker;
 use afterglow_cql::token::murmur3;
@@ -214,6 +214,28 @@ impl WriteScope {
                 Some(gate) => self.partition(gate, template, value),
                 None => self.all(),
             },
+            Target::Bound(keys) => match self.plan_for(keys.table(), tables) {
+                Some(gate) => match keys.resolve(value) {
+                    NamedKeys::Rows(rows) => {
+                        rows.iter().for_each(|row| self.row(gate, row, value));
+                    }
+                    NamedKeys::Partitions(partitions) => {
+                        partitions.iter().for_each(|one| self.partition(gate, one, value));
+                    }
+                    NamedKeys::Table => self.table(gate, keys.table()),
+                },
+                None => self.all(),
+            },
+            Target::NewRow(template) => match self.plan_for(template.table(), tables) {
+                Some(gate) => self.new_row(gate, template, value),
+                None => self.all(),
+            },
+            // Its key is not known, so no gate but the table's keeps out fills that miss the write:
+            // another client may find the new row before it is acknowledged, and then read it.
+            Target::NewPartition(table) => match self.plan_for(*table, tables) {
+                Some(gate) => self.gate(gate),
+                None => self.all(),
+            },
             Target::Table { keyspace, table, id } => {
                 match id.or_else(|| tables.id(keyspace, table)) {
                     Some(id) => {
@@ -297,6 +319,20 @@ impl WriteScope {
         }
     }
 
+    /// A row that nobody can have read before: nothing is dropped, and no fill may miss it.
+    fn new_row<'v>(
+        &mut self,
+        gate: u32,
+        template: &PartitionTemplate,
+        value: &impl Fn(&Marker) -> Option<&'v [u8]>,
+    ) {
+        let mut key = Vec::new();
+        match template.partition_key(value, &mut key) {
+            Ok(()) => _ = self.slot(gate, template.table(), &key),
+            Err(_) => self.table(gate, template.table()),
+        }
+    }
+
     fn table(&mut self, gate: u32, id: Uuid) {
         self.gate(gate);
         let invalidation = Invalidation::Table(group_of(id));
@@ -359,157 +395,4 @@ impl WriteScope {
 }
 
 #[cfg(test)]
-mod tests {
-    use afterglow_cql::plan::{Column, Plan, TableSchema, analyse};
-    use afterglow_cql::schema::Schema;
-    use afterglow_cql::statement::parse;
-
-    use super::*;
-
-    /// Nothing, one table `ks.t`, or an unknown schema.
-    enum Known {
-        Unknown,
-        Nothing,
-        Table(Uuid),
-    }
-
-    impl Tables for Known {
-        fn gate(&self, id: Uuid) -> Option<u32> {
-            matches!(self, Known::Table(known) if *known == id).then(|| gate_of("ks", "t"))
-        }
-
-        fn with_gate(&self, gate: u32) -> Vec<Uuid> {
-            match self {
-                Known::Table(id) if gate == gate_of("ks", "t") => vec![*id],
-                _ => Vec::new(),
-            }
-        }
-
-        fn id(&self, keyspace: &str, table: &str) -> Option<Uuid> {
-            match self {
-                Known::Table(id) if (keyspace, table) == ("ks", "t") => Some(*id),
-                _ => None,
-            }
-        }
-
-        fn tables_in(&self, keyspace: &str) -> Vec<(u32, Uuid)> {
-            let id = self.id(keyspace, "t");
-            id.map(|id| (gate_of("ks", "t"), id)).into_iter().collect()
-        }
-
-        fn is_unknown(&self) -> bool {
-            matches!(self, Known::Unknown)
-        }
-    }
-
-    fn scope_of(target: &Target, known: &Known) -> WriteScope {
-        let mut scope = WriteScope::default();
-        scope.add_target(target, &|_| None, known);
-        scope
-    }
-
-    #[test]
-    fn while_the_schema_is_unknown_every_write_drops_everything() {
-        let table = Target::Table { keyspace: "ks".into(), table: "t".into(), id: None };
-        for target in [table, Target::Keyspace("ks".into())] {
-            let scope = scope_of(&target, &Known::Unknown);
-            assert_eq!(
-                (scope.gates(), scope.invalidations()),
-                (vec![GateScope::Everything], &[Invalidation::Everything][..])
-            );
-        }
-    }
-
-    #[test]
-    fn a_table_that_comes_between_plan_and_gate_makes_the_plan_stale() {
-        let target = Target::Table { keyspace: "ks".into(), table: "t".into(), id: None };
-        let table = Known::Table(Uuid::from_u128(7));
-        let planned = scope_of(&target, &Known::Nothing);
-        assert_eq!(planned.gates(), [GateScope::Table(gate_of("ks", "t"))]);
-        assert!(planned.is_current(&Known::Nothing) && !planned.is_current(&table));
-        let known = scope_of(&target, &table);
-        assert!(known.is_current(&table) && !known.is_current(&Known::Nothing));
-    }
-
-    #[test]
-    fn a_table_made_again_is_touched_as_a_whole_and_one_that_stays_no_further() {
-        let (old, new) = (Uuid::from_u128(7), Uuid::from_u128(8));
-        let target = Target::Table { keyspace: "ks".into(), table: "t".into(), id: Some(old) };
-        let planned = scope_of(&target, &Known::Table(old));
-        for same in [Known::Table(old), Known::Nothing] {
-            assert!(planned.replaced(&same).is_empty());
-        }
-        let replaced = planned.replaced(&Known::Table(new));
-        assert_eq!(replaced.gates(), [GateScope::Table(gate_of("ks", "t"))]);
-        assert_eq!(replaced.invalidations(), [Invalidation::Table(group_of(new))]);
-    }
-
-    fn column(name: &str) -> Column {
-        Column::new(name, "int")
-    }
-
-    /// What a text touches, of a schema with one table `ks.t (k int, c int, v int)`.
-    fn scope_of_text(text: &str) -> WriteScope {
-        let table = TableSchema {
-            partition_key: vec![column("k")],
-            clustering: vec![column("c")],
-            regulars: vec![column("v")],
-            statics: vec![column("s")],
-            ..TableSchema::new("ks".into(), "t".into(), Uuid::from_u128(7))
-        };
-        let id = table.id;
-        let schema = Schema::of_tables([table]);
-        let Plan::Write(plan) = analyse(&parse(text), &schema, None) else {
-            panic!("{text} is a write")
-        };
-        let mut scope = WriteScope::default();
-        scope.add(&plan, &|_| None, &Known::Table(id));
-        scope
-    }
-
-    #[test]
-    fn a_write_to_one_partition_happens_as_a_whole_and_to_several_perhaps_in_part() {
-        let batch = |kind, second| {
-            format!(
-                "BEGIN {kind} BATCH UPDATE ks.t SET v = 1 WHERE k = 1 AND c = 1; UPDATE ks.t SET v = 1 WHERE k = {second} AND c = 2; APPLY BATCH"
-            )
-        };
-        for (text, in_part) in [
-            ("INSERT INTO ks.t (k, c, v) VALUES (1, 1, 1)", false),
-            ("INSERT INTO ks.t JSON '{}'", false),
-            ("UPDATE ks.t SET v = 1 WHERE k = 1 AND c IN (1, 2)", false),
-            ("DELETE FROM ks.t WHERE k IN (1, 2)", true),
-            ("DELETE FROM ks.t WHERE k IN ?", true),
-            ("TRUNCATE ks.t", false),
-            ("FROBNICATE ks.t", true),
-            (&batch("", 2), false),
-            (&batch("UNLOGGED", 1), false),
-            (&batch("UNLOGGED", 2), true),
-            (&batch("COUNTER", 2), true),
-        ] {
-            assert_eq!(scope_of_text(text).may_happen_in_part(), in_part, "{text}");
-        }
-    }
-
-    #[test]
-    fn the_partition_of_a_lightweight_transaction_is_known_whatever_it_touches_of_it() {
-        let batch = |second| {
-            format!(
-                "BEGIN BATCH UPDATE ks.t SET v = 1 WHERE k = 1 AND c = 1; UPDATE ks.t SET s = 1 WHERE k = {second} IF s = 2; APPLY BATCH"
-            )
-        };
-        for (text, known) in [
-            ("INSERT INTO ks.t (k, c, v) VALUES (1, 1, 1) IF NOT EXISTS", true),
-            ("UPDATE ks.t SET s = 1 WHERE k = 1 IF s = 2", true),
-            ("DELETE FROM ks.t WHERE k = 1 AND c = 1 IF v = 1", true),
-            (&batch(1), true),
-            (&batch(2), false),
-            ("INSERT INTO ks.t (k, c, v) VALUES (1, 1, 1)", false),
-            ("INSERT INTO ks.t JSON '{}' IF NOT EXISTS", false),
-        ] {
-            let scope = scope_of_text(text);
-            let partition = known.then_some((Uuid::from_u128(7), &[0, 0, 0, 1][..]));
-            assert_eq!(scope.transaction(), partition, "{text}");
-        }
-    }
-}
+mod tests;

@@ -4,7 +4,8 @@ use super::{NotUnderstood, Parse, Parser};
 use crate::lexer::Kind;
 use crate::message::BatchKind;
 use crate::syntax::{
-    BatchText, Modification, ModificationKind, Operator, Relation, Statement, TableName, Term,
+    BatchText, Literal, Modification, ModificationKind, Operator, Relation, Statement, TableName,
+    Term,
 };
 
 /// `USING ...`
@@ -74,6 +75,7 @@ impl Parser<'_> {
             table,
             columns,
             relations,
+            json: None,
             conditional,
             timestamp: using.timestamp,
             ttl: using.ttl,
@@ -81,10 +83,13 @@ impl Parser<'_> {
     }
 
     fn insert_json(&mut self, table: TableName) -> Parse<Modification> {
-        match self.peek() {
-            Some(token) if token.kind == Kind::String => self.at += 1,
-            _ => self.marker().map(drop)?,
-        }
+        let document = match self.peek() {
+            Some(token) if token.kind == Kind::String => {
+                self.at += 1;
+                Term::Literal(Literal::String(token.unquoted()))
+            }
+            _ => Term::Marker(self.marker()?),
+        };
         if self.word("default") && !(self.word("null") || self.word("unset")) {
             return Err(NotUnderstood);
         }
@@ -95,6 +100,7 @@ impl Parser<'_> {
             table,
             columns: Vec::new(),
             relations: Vec::new(),
+            json: Some(document),
             conditional,
             timestamp: using.timestamp,
             ttl: using.ttl,
@@ -115,6 +121,7 @@ impl Parser<'_> {
             table,
             columns,
             relations,
+            json: None,
             conditional,
             timestamp: using.timestamp,
             ttl: using.ttl,
@@ -135,6 +142,7 @@ impl Parser<'_> {
             table,
             columns,
             relations,
+            json: None,
             conditional,
             timestamp: using.timestamp,
             ttl: using.ttl,

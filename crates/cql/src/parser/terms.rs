@@ -2,7 +2,7 @@
 
 use super::{NotUnderstood, Parse, Parser};
 use crate::lexer::Kind;
-use crate::syntax::{Literal, Term};
+use crate::syntax::{Literal, TableName, Term};
 
 impl Parser<'_> {
     /// A value expression.
@@ -129,18 +129,19 @@ impl Parser<'_> {
     }
 
     fn function_call(&mut self) -> Parse<Term> {
-        self.function_name()?;
+        let name = self.function_name()?;
         self.expect("(")?;
-        if !self.symbol(")") {
-            self.list(Self::term)?;
-            self.expect(")")?;
+        if self.symbol(")") {
+            return Ok(if name.is_some_and(makes_unique) { Term::Unique } else { Term::Complex });
         }
+        self.list(Self::term)?;
+        self.expect(")")?;
         Ok(Term::Complex)
     }
 
-    /// `[keyspace .] function`; `token` is reserved, yet a function.
-    pub(super) fn function_name(&mut self) -> Parse<()> {
-        if self.word("token") { Ok(()) } else { self.table_name().map(drop) }
+    /// `[keyspace .] function`; none for `token`, which is reserved, yet a function.
+    pub(super) fn function_name(&mut self) -> Parse<Option<TableName>> {
+        if self.word("token") { Ok(None) } else { self.table_name().map(Some) }
     }
 
     /// A whole number or a marker, as LIMIT and USING take it.
@@ -152,5 +153,18 @@ impl Parser<'_> {
             }
             _ => self.marker().map(Term::Marker),
         }
+    }
+}
+
+/// Whether a function without arguments makes another value each time. Without a keyspace these are
+/// names that every server has a function of its own for. It prefers that to one of the keyspace.
+/// Names that came later may be functions of users on older servers, unless they say `system`.
+fn makes_unique(function: TableName) -> bool {
+    match function.keyspace.as_deref() {
+        None => ["uuid", "now"].contains(&function.name.as_str()),
+        Some("system") => {
+            ["uuid", "now", "currenttimeuuid", "current_timeuuid"].contains(&function.name.as_str())
+        }
+        Some(_) => false,
     }
 }

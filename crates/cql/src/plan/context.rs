@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::binds::Binds;
 use super::schema::{SchemaView, TableSchema};
 use crate::statement::TableName;
 
@@ -11,6 +12,7 @@ pub(crate) struct Context<'a> {
     pub(crate) session_keyspace: Option<&'a str>,
     /// False when markers may be numbered in another way by the server.
     pub(crate) binds_certain: bool,
+    pub(crate) binds: Binds,
 }
 
 impl Context<'_> {

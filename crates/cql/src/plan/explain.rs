@@ -2,11 +2,13 @@
 
 use std::fmt::Write;
 
+use super::bound_keys::{BoundKeys, KeyColumn, KeySource, KeyValues, MAX_BOUND_KEYS};
 use super::key::{KeyTemplate, PartitionTemplate};
 use super::{
     NotCacheable, PassReason, Plan, Projected, ReadPlan, SchemaView, Target, ValueSource,
     WriteKind, WritePlan,
 };
+use crate::statement::Marker;
 
 impl Plan {
     /// A few lines: whether it is cached and why not, or what it drops. `schema` is the one it was
@@ -43,6 +45,9 @@ impl ReadPlan {
             "  a fill reads the whole row at LOCAL_QUORUM, so other columns of it are hits too\n  \
              levels: ONE, LOCAL_ONE, LOCAL_QUORUM; QUORUM and TWO where all replicas are in one data centre"
         );
+        if !self.limits.is_empty() {
+            let _ = writeln!(out, "  a bound limit that is not positive passes through");
+        }
         if table.regulars.is_empty() {
             let _ = writeln!(
                 out,
@@ -86,6 +91,14 @@ impl WritePlan {
             let line = match target {
                 Target::Row(key) => format!("the row {}", row(key)),
                 Target::Partition(key) => format!("all rows of the partition {}", partition(key)),
+                Target::Bound(keys) => bound(keys),
+                Target::NewRow(key) => format!(
+                    "nothing: the row is new. Rows of its partition {} are not filled until it is answered",
+                    partition(key)
+                ),
+                Target::NewPartition(_) => {
+                    "nothing: the partition is new. Rows of its table are not filled until it is answered".into()
+                }
                 Target::Table { keyspace, table, .. } => {
                     let known = schema.table(keyspace, table);
                     let uncached = known.and_then(|table| table.cacheable().err());
@@ -122,6 +135,34 @@ fn row(key: &KeyTemplate) -> String {
     }
 }
 
+fn bound(keys: &BoundKeys) -> String {
+    let lists = match &keys.source {
+        KeySource::Json(_, marker) => {
+            return format!(
+                "the row whose key the JSON bound to {} has; all rows of its partition or of the table if the key is not certain",
+                marker_name(marker)
+            );
+        }
+        KeySource::Lists(lists) => lists,
+    };
+    let column = |column: &KeyColumn| match &column.values {
+        KeyValues::Listed(values) if values.len() == 1 => slots(values.iter()),
+        KeyValues::Listed(values) => format!("each of ({})", slots(values.iter())),
+        KeyValues::Elements(marker, _) => format!("each element of {}", marker_name(marker)),
+    };
+    let columns = |columns: &[KeyColumn]| columns.iter().map(column).collect::<Vec<_>>().join(", ");
+    let all = match &lists.clustering {
+        Some(clustering) => {
+            let columns = columns(&[&lists.partition[..], &clustering[..]].concat());
+            format!("the rows {columns}")
+        }
+        None => format!("all rows of the partitions {}", columns(&lists.partition)),
+    };
+    format!(
+        "{all}; all rows of these partitions or of the table if a list cannot be read or names more than {MAX_BOUND_KEYS} keys"
+    )
+}
+
 fn partition(key: &PartitionTemplate) -> String {
     slots(key.parts.iter().map(|part| &part.slot))
 }
@@ -129,14 +170,16 @@ fn partition(key: &PartitionTemplate) -> String {
 /// Bound values as markers, literals in the bytes that the database stores.
 fn slots<'a>(slots: impl Iterator<Item = &'a ValueSource>) -> String {
     let written = slots.map(|slot| match slot {
-        ValueSource::Bind(marker) => {
-            marker.name.as_ref().map_or_else(|| "?".into(), |name| format!(":{name}"))
-        }
+        ValueSource::Bind(marker) => marker_name(marker),
         ValueSource::Literal(bytes) => {
             bytes.iter().fold(String::from("0x"), |out, byte| out + &format!("{byte:02x}"))
         }
     });
     written.collect::<Vec<_>>().join(", ")
+}
+
+fn marker_name(marker: &Marker) -> String {
+    marker.name.as_ref().map_or_else(|| "?".into(), |name| format!(":{name}"))
 }
 
 impl PassReason {
@@ -164,12 +207,10 @@ impl PassReason {
             PassReason::Json => "SELECT JSON is not cached",
             PassReason::Distinct => "SELECT DISTINCT is not cached",
             PassReason::Clause => {
-                "ORDER BY, GROUP BY, ALLOW FILTERING, PER PARTITION LIMIT and a bound LIMIT are not cached"
+                "ORDER BY, GROUP BY, ALLOW FILTERING and limits that are not positive are not cached"
             }
             PassReason::Bypass => "it asks to bypass the cache, or for a timeout of its own",
-            PassReason::UncertainBinds => {
-                "a name is bound twice, and servers number such markers in different ways"
-            }
+            PassReason::UncertainBinds => "the database counts other markers than it has",
         }
     }
 }
@@ -217,7 +258,8 @@ mod tests {
     #[test]
     fn a_statement_is_explained_with_what_it_reads_or_drops() {
         let script = "CREATE TABLE s.t (k int, c text, x text static, v int, PRIMARY KEY (k, c)) WITH default_time_to_live = 9;
-            CREATE TABLE s.n (k int PRIMARY KEY, n counter);";
+            CREATE TABLE s.n (k int PRIMARY KEY, n counter);
+            CREATE TABLE s.e (k uuid, c timeuuid, PRIMARY KEY (k, c));";
         let schema = Defined(defined_tables(script, None).unwrap());
         let explained = |text: &str| analyse(&parse(text), &schema, Some("s")).explain(&schema);
         let has = |text: &str, parts: &[&str]| {
@@ -232,6 +274,29 @@ mod tests {
         has("SELECT n FROM n WHERE k = 1", &["passed through", "counters"]);
         has("INSERT INTO t (k, c, v) VALUES (1, :c, 2)", &["a write", "the row 0x00000001, :c"]);
         has("DELETE FROM t WHERE k = ? IF EXISTS", &["the partition ?", "lightweight transaction"]);
+        has(
+            "SELECT v FROM t WHERE k = 1 AND c = ? LIMIT ?",
+            &["cached: one row", "a bound limit that is not positive passes through"],
+        );
+        has("SELECT v FROM t WHERE k = 1 AND c = ? LIMIT 0", &["passed through", "not positive"]);
+        has(
+            "DELETE FROM t WHERE k IN :ks AND c IN ('a', ?)",
+            &[
+                "the rows each element of :ks, each of (0x61, ?);",
+                "or of the table if a list cannot be read or names more than 512 keys",
+            ],
+        );
+        has("DELETE FROM t WHERE k IN ?", &["all rows of the partitions each element of ?;"]);
+        has("INSERT INTO n JSON ?", &["the row whose key the JSON bound to ? has", "not certain"]);
+        has("INSERT INTO n JSON '{\"k\": 5}'", &["the row 0x00000005"]);
+        has(
+            "INSERT INTO e (k, c) VALUES (uuid(), 1)",
+            &["nothing: the partition is new", "its table are not filled"],
+        );
+        has(
+            "INSERT INTO e (k, c) VALUES (?, now())",
+            &["nothing: the row is new", "its partition ? are not filled"],
+        );
         has("TRUNCATE n", &["all rows of s.n (not cached anyway"]);
         has("FROBNICATE", &["not understood", "nothing if the database refuses it", "everything"]);
         has("SELECT * FROM system.local", &["answered by Afterglow"]);

@@ -124,12 +124,6 @@ impl KeyTemplate {
         self.partition.table
     }
 
-    /// How many bind markers it takes its values from.
-    pub fn markers(&self) -> usize {
-        let parts = self.partition.parts.iter().chain(&self.clustering);
-        parts.filter(|part| matches!(part.slot, ValueSource::Bind(_))).count()
-    }
-
     /// The row's partition, for writes whose row turns out not to be nameable ([`KeyError::NoRow`],
     /// [`KeyError::NotCanonical`], [`KeyError::TooLong`]): they count as writes to the partition.
     pub fn partition(&self) -> &PartitionTemplate {

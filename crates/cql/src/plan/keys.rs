@@ -1,10 +1,11 @@
 //! Finds the rows or partitions that a modification names.
 
-use super::key::{KeyTemplate, Part, PartitionTemplate, ValueSource};
+use super::bound_keys::{BoundKeys, KeyColumn, KeyLists, KeySource, KeyValues};
+use super::key::{KeyTemplate, MAX_KEY, Part, PartitionTemplate, ValueSource};
 use super::literal;
 use super::schema::{Column, TableSchema};
-use super::types::KeyClass;
-use crate::statement::{Modification, ModificationKind, Operator, Relation, Term};
+use super::types::{Form, KeyClass};
+use crate::statement::{Marker, Modification, ModificationKind, Operator, Relation, Term};
 
 /// Most keys that one statement's `IN` lists may name before its scope is widened.
 const MAX_KEYS: usize = 64;
@@ -15,31 +16,57 @@ pub(super) enum WrittenRows {
     Exact(Vec<KeyTemplate>),
     /// These partitions, whole or in part.
     Partitions(Vec<PartitionTemplate>),
+    /// Those that bound lists name.
+    Bound(BoundKeys),
+    /// A row in each of these partitions that was never there before.
+    NewRows(Vec<PartitionTemplate>),
+    /// A partition that was never there before.
+    NewPartition,
     /// Not certain: any row of the table.
     Table,
 }
 
-/// The values that relations give a column; `None` where they do not pin it down.
-type Values = Option<Vec<ValueSource>>;
+/// What relations say of one key column.
+enum ColumnValues {
+    /// It has these values.
+    Listed(Vec<ValueSource>),
+    /// Those of a list bound to this marker.
+    Elements(Marker),
+    /// One that the server makes anew.
+    Unique,
+}
 
 pub(super) fn rows(
     modification: &Modification,
     table: &TableSchema,
     binds_certain: bool,
 ) -> WrittenRows {
-    if !binds_certain || !table.partition_is_bytes() {
+    if !binds_certain {
         return WrittenRows::Table;
     }
-    let Some(partitions) =
-        combine(&table.partition_key, &modification.relations, |_| KeyClass::PARTITION)
-    else {
+    let relations = &modification.relations;
+    let is_unique = |column| matches!(values_of(column, relations), Some(ColumnValues::Unique));
+    if table.partition_key.iter().any(is_unique) {
+        return WrittenRows::NewPartition;
+    }
+    if !table.partition_is_bytes() {
+        return WrittenRows::Table;
+    }
+    let whole_rows = whole_rows_only(modification, table);
+    if let Some(lists) = lists(table, relations, whole_rows) {
+        return WrittenRows::Bound(BoundKeys { table: table.id, source: KeySource::Lists(lists) });
+    }
+    let Some(partitions) = combine(&table.partition_key, relations, |_| KeyClass::PARTITION) else {
         return WrittenRows::Table;
     };
     let partitions =
         partitions.into_iter().map(|parts| PartitionTemplate { table: table.id, parts });
+    if whole_rows && table.clustering.iter().any(is_unique) {
+        return WrittenRows::NewRows(partitions.collect());
+    }
     let class = |column: &Column| KeyClass::of_clustering(&column.cql_type);
-    let clustering = match whole_rows_only(modification, table) {
-        true => combine(&table.clustering, &modification.relations, class),
+    let clustering = match whole_rows {
+        true => combine(&table.clustering, relations, class),
         false => None,
     };
     match clustering {
@@ -55,6 +82,38 @@ pub(super) fn rows(
         ),
         _ => WrittenRows::Partitions(partitions.collect()),
     }
+}
+
+fn is_long(value: &ValueSource) -> bool {
+    matches!(value, ValueSource::Literal(bytes) if bytes.len() > MAX_KEY)
+}
+
+/// The key columns, if all of a partition's are pinned down and a list is bound to one of them or
+/// to a clustering column.
+fn lists(table: &TableSchema, relations: &[Relation], whole_rows: bool) -> Option<KeyLists> {
+    let columns = |columns: &[Column], class: &dyn Fn(&Column) -> KeyClass| {
+        let column = |column: &Column| {
+            let values = match values_of(column, relations)? {
+                // They would be copied into every key.
+                ColumnValues::Listed(values) if values.iter().any(is_long) => return None,
+                ColumnValues::Listed(values) => KeyValues::Listed(values),
+                ColumnValues::Elements(marker) => {
+                    KeyValues::Elements(marker, Form::of(&column.cql_type))
+                }
+                ColumnValues::Unique => return None,
+            };
+            Some(KeyColumn { class: class(column), values })
+        };
+        columns.iter().map(column).collect::<Option<Vec<_>>>()
+    };
+    let partition = columns(&table.partition_key, &|_| KeyClass::PARTITION)?;
+    let clustering = match whole_rows {
+        true => columns(&table.clustering, &|c| KeyClass::of_clustering(&c.cql_type)),
+        false => None,
+    };
+    let mut all = partition.iter().chain(clustering.iter().flatten());
+    let bound = all.any(|column| matches!(column.values, KeyValues::Elements(..)));
+    bound.then_some(KeyLists { partition, clustering })
 }
 
 /// Whether the modification may name several partitions.
@@ -85,7 +144,7 @@ fn combine(
 ) -> Option<Vec<Vec<Part>>> {
     let mut keys: Vec<Vec<Part>> = vec![Vec::new()];
     for column in columns {
-        let values = values_of(column, relations)?;
+        let ColumnValues::Listed(values) = values_of(column, relations)? else { return None };
         if keys.len() * values.len() > MAX_KEYS {
             return None;
         }
@@ -103,16 +162,24 @@ fn combine(
     Some(keys)
 }
 
-/// The values of `column` if exactly one relation speaks of it, by `=` or `IN (...)`.
-fn values_of(column: &Column, relations: &[Relation]) -> Values {
+/// The values of `column` if exactly one relation speaks of it, by `=`, `IN (...)` or `IN ?`.
+fn values_of(column: &Column, relations: &[Relation]) -> Option<ColumnValues> {
     let mut about = relations.iter().filter(|relation| speaks_of(relation, &column.name));
     let relation = about.next()?;
     if about.next().is_some() {
         return None;
     }
     let terms: Vec<&Term> = match relation {
+        Relation::Column { op: Operator::Equal, values, .. }
+            if matches!(values[..], [Term::Unique]) && makes_unique(column) =>
+        {
+            return Some(ColumnValues::Unique);
+        }
         Relation::Column { op: Operator::Equal | Operator::In, values, .. } => {
             values.iter().collect()
+        }
+        Relation::ColumnInMarker { marker, .. } => {
+            return Some(ColumnValues::Elements(marker.clone()));
         }
         Relation::Tuple { columns, op: Operator::Equal, values } => {
             let at = columns.iter().position(|name| *name == column.name)?;
@@ -126,7 +193,14 @@ fn values_of(column: &Column, relations: &[Relation]) -> Values {
     if terms.is_empty() {
         return None;
     }
-    terms.into_iter().map(|term| literal::slot(term, &column.cql_type).ok()).collect()
+    let slots = terms.into_iter().map(|term| literal::slot(term, &column.cql_type).ok());
+    slots.collect::<Option<_>>().map(ColumnValues::Listed)
+}
+
+/// Whether the server's own functions can make a value of this column. For another type it may take
+/// a function of the keyspace.
+fn makes_unique(column: &Column) -> bool {
+    matches!(column.cql_type.as_str(), "uuid" | "timeuuid")
 }
 
 fn speaks_of(relation: &Relation, column: &str) -> bool {

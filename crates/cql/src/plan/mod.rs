@@ -7,21 +7,28 @@
 
 use crate::statement::{Parsed, Select, Statement};
 
+mod binds;
+mod bound_keys;
 mod context;
 mod explain;
+mod json_keys;
 mod key;
 mod keys;
 mod literal;
+mod named_keys;
 mod read;
 mod schema;
 pub(crate) mod types;
 mod write;
 
 pub use crate::parser::{DefinitionError, tables as defined_tables};
+pub use binds::Binds;
+pub use bound_keys::{BoundKeys, MAX_BOUND_KEYS};
 pub use key::{
     KeyError, KeyTemplate, MAX_KEY, PartitionTemplate, RowKey, ValueSource, partition_columns,
 };
 pub(crate) use literal::slot_of;
+pub use named_keys::NamedKeys;
 pub use read::{PassReason, ReadPlan};
 pub use schema::{Cells, Column, NotCacheable, Projected, SchemaView, TableSchema};
 pub use write::{Target, WriteKind, WritePlan};
@@ -51,7 +58,12 @@ pub enum Plan {
 /// `session_keyspace` is the keyspace of the session, or of the request when a v5 request names
 /// one. For an EXECUTE the plan of its PREPARE counts, made with the keyspace of that moment.
 pub fn analyse(parsed: &Parsed, schema: &dyn SchemaView, session_keyspace: Option<&str>) -> Plan {
-    let context = Context { schema, session_keyspace, binds_certain: parsed.binds_are_certain() };
+    let context = Context {
+        schema,
+        session_keyspace,
+        binds_certain: parsed.binds_are_certain(),
+        binds: Binds::of(parsed),
+    };
     match &parsed.statement {
         Statement::Select(select) => read_plan(select, &context),
         Statement::Modification(modification) => {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use super::binds::Binds;
 use super::context::Context;
 use super::key::{KeyTemplate, Part, PartitionTemplate};
 use super::literal;
 use super::schema::{Column, NotCacheable, Projected, TableSchema};
 use super::types::KeyClass;
-use crate::statement::{Literal, Operator, Relation, Select, Selected, Selector, Term};
+use crate::statement::{Literal, Marker, Operator, Relation, Select, Selected, Selector, Term};
 
 /// A read of one row that the cache can serve.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +23,19 @@ pub struct ReadPlan {
     pub projection: Vec<Projected>,
     /// Their names in the answer: the alias, or the column's own.
     pub names: Vec<String>,
+    /// Markers of `LIMIT` and `PER PARTITION LIMIT`; see [`ReadPlan::limits_allow`].
+    pub limits: Vec<Marker>,
+    /// How many values it takes.
+    pub binds: Binds,
+}
+
+impl ReadPlan {
+    /// Whether the bound limits are positive, so that the one row satisfies them. Servers refuse
+    /// others, and take an unset limit for none. `value` gives the bytes bound to a marker.
+    pub fn limits_allow<'v>(&self, value: impl Fn(&Marker) -> Option<&'v [u8]>) -> bool {
+        let limit = |marker| Some(i32::from_be_bytes(value(marker)?.try_into().ok()?));
+        self.limits.iter().all(|marker| limit(marker).is_some_and(|limit| limit > 0))
+    }
 }
 
 /// Why a read is passed through.
@@ -51,11 +65,11 @@ pub enum PassReason {
     Json,
     /// `SELECT DISTINCT`.
     Distinct,
-    /// `ORDER BY`, `GROUP BY`, `ALLOW FILTERING`, `PER PARTITION LIMIT`, a bound or odd `LIMIT`.
+    /// `ORDER BY`, `GROUP BY`, `ALLOW FILTERING`, or a limit that is not positive.
     Clause,
     /// `BYPASS CACHE` or `USING TIMEOUT`.
     Bypass,
-    /// Bind positions are not certain ([`crate::statement::Parsed::binds_are_certain`]).
+    /// The server counts other markers ([`crate::statement::Parsed::binds_are_certain`]).
     UncertainBinds,
 }
 
@@ -84,7 +98,7 @@ impl PassReason {
 
 /// The plan of a read that is served from the cache, or why it is not.
 pub(super) fn cached(select: &Select, context: &Context) -> Result<ReadPlan, PassReason> {
-    check_clauses(select)?;
+    let limits = check_clauses(select)?;
     let table = context.table(&select.table).ok_or(PassReason::UnknownTable)?;
     table.cacheable().map_err(PassReason::NotCacheable)?;
     if !context.binds_certain {
@@ -105,10 +119,12 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<ReadPlan, Pas
         partition: PartitionTemplate { table: table.id, parts: partition },
         clustering,
     };
-    Ok(ReadPlan { fingerprint: table.fingerprint(), key, projection, names, table })
+    let fingerprint = table.fingerprint();
+    Ok(ReadPlan { fingerprint, key, projection, names, limits, binds: context.binds, table })
 }
 
-fn check_clauses(select: &Select) -> Result<(), PassReason> {
+/// The markers of its limits, or why it is passed through.
+fn check_clauses(select: &Select) -> Result<Vec<Marker>, PassReason> {
     if select.json {
         return Err(PassReason::Json);
     }
@@ -118,24 +134,20 @@ fn check_clauses(select: &Select) -> Result<(), PassReason> {
     if select.bypass_cache || select.using_timeout {
         return Err(PassReason::Bypass);
     }
-    // One row satisfies any positive limit; a bound one may be zero or null, which the server
-    // refuses.
-    let limit_harmless = match &select.limit {
-        None => true,
-        Some(Term::Literal(Literal::Integer(digits))) => {
-            digits.parse::<i32>().is_ok_and(|limit| limit > 0)
-        }
-        Some(_) => false,
-    };
-    if select.ordered
-        || select.grouped
-        || select.allow_filtering
-        || select.per_partition_limit.is_some()
-        || !limit_harmless
-    {
+    if select.ordered || select.grouped || select.allow_filtering {
         return Err(PassReason::Clause);
     }
-    Ok(())
+    // One row satisfies any positive limit; servers refuse others.
+    let mut markers = Vec::new();
+    for limit in [&select.limit, &select.per_partition_limit].into_iter().flatten() {
+        match limit {
+            Term::Literal(Literal::Integer(digits))
+                if digits.parse::<i32>().is_ok_and(|limit| limit > 0) => {}
+            Term::Marker(marker) => markers.push(marker.clone()),
+            _ => return Err(PassReason::Clause),
+        }
+    }
+    Ok(markers)
 }
 
 fn project(

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::bound_keys::{KeyColumn, KeySource, KeyValues};
 use super::*;
-use crate::statement::parse;
+use crate::statement::{Marker, parse};
 
+mod bound;
 mod properties;
 mod statements;
 
@@ -65,6 +67,8 @@ impl SchemaView for Fixture {
             "dec" => table("dec", 9, "k int", "c decimal", "", "v int"),
             "Quoted" => table("Quoted", 10, "K int", "", "", "from int;a\"b int"),
             "blobs" => table("blobs", 11, "k blob", "c uuid", "", "v int"),
+            "ids" => table("ids", 18, "a int;b uuid", "c timeuuid;d int", "", "v int"),
+            "feed" => table("feed", 19, "k int", "c timeuuid", "s text", "v int"),
             "sets" => table("sets", 14, "k frozen<set<int>>", "", "", "v int"),
             "nested" => table("nested", 15, "k int", "c frozen<set<int>>", "", "v int"),
             "masked" => {
@@ -93,7 +97,9 @@ fn planned(text: &str) -> Plan {
 fn written(plan: &Plan) -> String {
     match plan {
         Plan::CachedRead(read) => {
-            format!("cached {} -> {}", row(&read.key), projection(&read.projection))
+            let limit = |marker: &Marker| format!(" limit {}", marker_name(marker));
+            let limits: String = read.limits.iter().map(limit).collect();
+            format!("cached {} -> {}{limits}", row(&read.key), projection(&read.projection))
         }
         Plan::SystemRead(query) => format!("system {}", query.table().name()),
         Plan::Read(reason) => format!("pass {}", reason.label()),
@@ -111,6 +117,9 @@ fn target(target: &Target) -> String {
     match target {
         Target::Row(key) => format!("row {}", row(key)),
         Target::Partition(key) => format!("partition {}", partition(key)),
+        Target::Bound(keys) => bound(keys),
+        Target::NewRow(key) => format!("new row of {}", partition(key)),
+        Target::NewPartition(table) => format!("new partition of {}", table.as_u128()),
         Target::Table { keyspace, table, .. } => format!("table {keyspace}.{table}"),
         Target::Keyspace(keyspace) => format!("keyspace {keyspace}"),
         Target::Everything => "everything".to_owned(),
@@ -127,13 +136,39 @@ fn partition(key: &PartitionTemplate) -> String {
 
 fn slots(parts: &[key::Part]) -> String {
     let slot = |part: &key::Part| match &part.slot {
-        ValueSource::Bind(marker) => match &marker.name {
-            Some(name) => format!(":{name}"),
-            None => format!("?{}", marker.index),
-        },
+        ValueSource::Bind(marker) => marker_name(marker),
         ValueSource::Literal(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
     };
     parts.iter().map(slot).collect::<Vec<_>>().join(",")
+}
+
+fn marker_name(marker: &Marker) -> String {
+    match &marker.name {
+        Some(name) => format!(":{name}"),
+        None => format!("?{}", marker.index),
+    }
+}
+
+fn bound(keys: &BoundKeys) -> String {
+    let lists = match &keys.source {
+        KeySource::Json(_, marker) => {
+            return format!("json {}:?{}", keys.table.as_u128(), marker.index);
+        }
+        KeySource::Lists(lists) => lists,
+    };
+    let column = |column: &KeyColumn| match &column.values {
+        KeyValues::Listed(values) => {
+            let part = |slot: &ValueSource| key::Part { slot: slot.clone(), class: column.class };
+            slots(&values.iter().map(part).collect::<Vec<_>>()).replace(',', "|")
+        }
+        KeyValues::Elements(marker, _) => format!("each of ?{}", marker.index),
+    };
+    let columns = |columns: &[KeyColumn]| columns.iter().map(column).collect::<Vec<_>>().join(",");
+    let partition = format!("{}:{}", keys.table.as_u128(), columns(&lists.partition));
+    match &lists.clustering {
+        Some(clustering) => format!("rows {partition}/{}", columns(clustering)),
+        None => format!("partitions {partition}"),
+    }
 }
 
 fn projection(columns: &[Projected]) -> String {

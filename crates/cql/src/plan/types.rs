@@ -96,3 +96,78 @@ impl KeyClass {
         }
     }
 }
+
+/// Which bytes stay the same when a server decodes a value and encodes it again. Servers do so with
+/// the elements of a bound list. A `varint` with needless bytes, a v4 address in the form of v6 and
+/// a `boolean` of 2 come back as other bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Any bytes.
+    Any,
+    /// So many bytes, of any value.
+    Fixed(usize),
+    /// UTF-8. Servers also take some forms of Java's own.
+    Text,
+    /// ASCII.
+    Ascii,
+    /// 0 or 1.
+    Boolean,
+    /// The shortest form.
+    Varint,
+    /// A scale, and the shortest form of the unscaled value.
+    Decimal,
+    /// No not-a-number.
+    Float,
+    /// No not-a-number.
+    Double,
+    /// No v4 address in the form of v6.
+    Inet,
+    /// Not known.
+    Never,
+}
+
+impl Form {
+    /// The form of values of a type.
+    pub(crate) fn of(cql_type: &str) -> Form {
+        match cql_type {
+            "blob" => Form::Any,
+            "tinyint" => Form::Fixed(1),
+            "smallint" => Form::Fixed(2),
+            "int" | "date" => Form::Fixed(4),
+            "bigint" | "timestamp" | "time" => Form::Fixed(8),
+            "uuid" | "timeuuid" => Form::Fixed(16),
+            "text" | "varchar" => Form::Text,
+            "ascii" => Form::Ascii,
+            "boolean" => Form::Boolean,
+            "varint" => Form::Varint,
+            "decimal" => Form::Decimal,
+            "float" => Form::Float,
+            "double" => Form::Double,
+            "inet" => Form::Inet,
+            _ => Form::Never,
+        }
+    }
+
+    /// Whether these bytes stay the same.
+    pub(crate) fn is_kept(self, value: &[u8]) -> bool {
+        let plain = |class| !value.is_empty() && is_canonical(class, value);
+        match self {
+            Form::Any => true,
+            Form::Fixed(length) => value.len() == length,
+            Form::Text => std::str::from_utf8(value).is_ok(),
+            Form::Ascii => value.is_ascii(),
+            Form::Boolean => plain(KeyClass::Boolean),
+            Form::Varint => plain(KeyClass::Varint),
+            Form::Decimal => value
+                .split_first_chunk::<4>()
+                .is_some_and(|(_, unscaled)| Form::Varint.is_kept(unscaled)),
+            Form::Float => plain(KeyClass::Float),
+            Form::Double => plain(KeyClass::Double),
+            Form::Inet => match <[u8; 16]>::try_from(value) {
+                Ok(v6) => std::net::Ipv6Addr::from(v6).to_ipv4_mapped().is_none(),
+                Err(_) => value.len() == 4,
+            },
+            Form::Never => false,
+        }
+    }
+}

@@ -2,13 +2,18 @@
 
 use uuid::Uuid;
 
+use super::binds::Binds;
+use super::bound_keys::{BoundKeys, KeySource};
 use super::context::Context;
+use super::json_keys::JsonKeys;
 use super::key::{KeyTemplate, PartitionTemplate};
 use super::keys::{self, WrittenRows};
+use super::named_keys::NamedKeys;
+use super::schema::TableSchema;
 use crate::message::BatchKind;
 use crate::statement::{
-    BatchText, Modification, ModificationKind, SchemaObject, SchemaStatement, SchemaVerb,
-    TableName, Unknown,
+    BatchText, Literal, Modification, SchemaObject, SchemaStatement, SchemaVerb, TableName, Term,
+    Unknown,
 };
 
 /// What a write may touch, and what else matters for sending it.
@@ -26,6 +31,8 @@ pub struct WritePlan {
     /// Servers may apply it partition by partition: `IN`, and batches that are not logged. So one
     /// partition may be changed although they say that another cannot be.
     pub parted: bool,
+    /// How many values it takes.
+    pub binds: Binds,
 }
 
 impl WritePlan {
@@ -36,6 +43,7 @@ impl WritePlan {
             conditional: false,
             counter: false,
             parted: kind == WriteKind::Unknown,
+            binds: Binds::default(),
         }
     }
 }
@@ -65,6 +73,14 @@ pub enum Target {
     Row(KeyTemplate),
     /// One partition.
     Partition(PartitionTemplate),
+    /// Rows or partitions that only bound values name: the elements of lists, a JSON document.
+    Bound(BoundKeys),
+    /// A row of this partition with a clustering value that the server makes anew. Nobody can have
+    /// read it before.
+    NewRow(PartitionTemplate),
+    /// A partition of this table with a key that the server makes anew. Nobody can have read it
+    /// before.
+    NewPartition(Uuid),
     /// A whole table.
     Table {
         /// Keyspace.
@@ -82,6 +98,7 @@ pub enum Target {
 
 pub(super) fn modification(modification: &Modification, context: &Context) -> WritePlan {
     let mut plan = WritePlan::new(WriteKind::Modification, Vec::new());
+    plan.binds = context.binds;
     add(&mut plan, modification, context);
     plan.parted = keys::names_several(modification);
     plan
@@ -89,6 +106,7 @@ pub(super) fn modification(modification: &Modification, context: &Context) -> Wr
 
 pub(super) fn batch(batch: &BatchText, context: &Context) -> WritePlan {
     let mut plan = WritePlan::new(WriteKind::Batch, Vec::new());
+    plan.binds = context.binds;
     plan.counter = batch.kind == BatchKind::Counter;
     plan.parted = batch.kind != BatchKind::Logged;
     for modification in &batch.modifications {
@@ -103,16 +121,38 @@ fn add(plan: &mut WritePlan, modification: &Modification, context: &Context) {
         return push(plan, table_target(&modification.table, context));
     };
     plan.counter |= table.counter;
-    let rows = match modification.kind {
-        ModificationKind::InsertJson => WrittenRows::Table,
-        _ => keys::rows(modification, &table, context.binds_certain),
+    let rows = match &modification.json {
+        Some(document) => json_rows(document, &table, context.binds_certain),
+        None => keys::rows(modification, &table, context.binds_certain),
     };
-    match rows {
-        WrittenRows::Exact(keys) => keys.into_iter().for_each(|key| push(plan, Target::Row(key))),
-        WrittenRows::Partitions(keys) => {
-            keys.into_iter().for_each(|key| push(plan, Target::Partition(key)))
-        }
-        WrittenRows::Table => push(plan, table_target(&modification.table, context)),
+    let targets: Vec<Target> = match rows {
+        WrittenRows::Exact(keys) => keys.into_iter().map(Target::Row).collect(),
+        WrittenRows::Partitions(keys) => keys.into_iter().map(Target::Partition).collect(),
+        WrittenRows::Bound(keys) => vec![Target::Bound(keys)],
+        WrittenRows::NewRows(keys) => keys.into_iter().map(Target::NewRow).collect(),
+        WrittenRows::NewPartition => vec![Target::NewPartition(table.id)],
+        WrittenRows::Table => vec![table_target(&modification.table, context)],
+    };
+    targets.into_iter().for_each(|target| push(plan, target));
+}
+
+/// What an `INSERT JSON` touches.
+fn json_rows(document: &Term, table: &TableSchema, binds_certain: bool) -> WrittenRows {
+    if !table.partition_is_bytes() {
+        return WrittenRows::Table;
+    }
+    let keys = JsonKeys::new(table);
+    match document {
+        Term::Literal(Literal::String(text)) => match keys.of(table.id, text) {
+            NamedKeys::Rows(rows) => WrittenRows::Exact(rows),
+            NamedKeys::Partitions(partitions) => WrittenRows::Partitions(partitions),
+            NamedKeys::Table => WrittenRows::Table,
+        },
+        Term::Marker(marker) if binds_certain => WrittenRows::Bound(BoundKeys {
+            table: table.id,
+            source: KeySource::Json(keys, marker.clone()),
+        }),
+        _ => WrittenRows::Table,
     }
 }
 

@@ -138,6 +138,8 @@ label! {
 label! {
     /// How much a write may touch.
     WriteScopeLabel = "scope" of "cql" {
+        /// Nothing that is cached: the database makes the key anew, or the table is unknown.
+        Nothing => "nothing",
         /// Rows named by their full primary key.
         Row => "row",
         /// Whole partitions.

@@ -7,6 +7,7 @@ mod accounts;
 mod cache_permission;
 mod forever;
 mod holders;
+mod keys;
 mod node;
 mod orders;
 mod reads;

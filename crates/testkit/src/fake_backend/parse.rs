@@ -186,6 +186,12 @@ impl Parser {
             Some(Token::Uuid(u)) => Term::Uuid(u),
             Some(Token::Word(w)) if w == "null" => Term::Null,
             Some(Token::Word(w)) if w == "true" || w == "false" => Term::Boolean(w == "true"),
+            Some(Token::Word(w)) if w == "uuid" || w == "now" => {
+                self.position += 1;
+                self.expect("(")?;
+                self.expect(")")?;
+                return Ok(Term::Made);
+            }
             other => {
                 return Err(Refusal::syntax(format!(
                     "the fake backend knows no value like {other:?}"
@@ -208,6 +214,33 @@ impl Parser {
             all.push(self.equation()?);
         }
         Ok(all)
+    }
+
+    /// `column = term`, `column IN ?` or `column IN (term, ...)`, joined by AND.
+    fn keys(&mut self) -> Parsed<Vec<Assignment>> {
+        let mut all = Vec::new();
+        loop {
+            let column = self.name()?;
+            let term = match self.word("in") {
+                false => {
+                    self.expect("=")?;
+                    self.term()?
+                }
+                true if self.symbol('(') => {
+                    let terms = self.list(Self::term)?;
+                    self.expect(")")?;
+                    Term::Each(terms)
+                }
+                true => match self.term()? {
+                    Term::Marker(marker) => Term::Elements(marker),
+                    _ => return Err(Refusal::syntax("IN takes a marker or a list")),
+                },
+            };
+            all.push((column, term));
+            if !self.word("and") {
+                return Ok(all);
+            }
+        }
     }
 
     fn statement(&mut self) -> Parsed<Statement> {
@@ -338,11 +371,17 @@ impl Parser {
         self.expect("from")?;
         let table = self.table()?;
         let key = if self.word("where") { self.equations()? } else { Vec::new() };
+        let mut per_partition_limit = None;
+        if self.word("per") {
+            self.expect("partition")?;
+            self.expect("limit")?;
+            per_partition_limit = Some(self.term()?);
+        }
         let limit = if self.word("limit") { Some(self.term()?) } else { None };
         if self.word("allow") {
             self.expect("filtering")?;
         }
-        Ok(Statement::Select { table, items, key, limit })
+        Ok(Statement::Select { table, items, key, limit, per_partition_limit })
     }
 
     fn item(&mut self) -> Parsed<Item> {
@@ -381,12 +420,28 @@ impl Parser {
         }
     }
 
+    /// `(column, ...) VALUES (term, ...)`
+    fn columns_and_values(&mut self) -> Parsed<Vec<Assignment>> {
+        self.expect("(")?;
+        let names = self.list(Self::name)?;
+        self.expect(")")?;
+        self.expect("values")?;
+        self.expect("(")?;
+        let terms = self.list(Self::term)?;
+        self.expect(")")?;
+        if names.len() != terms.len() {
+            return Err(Refusal::invalid("Unmatched column names/values"));
+        }
+        Ok(names.into_iter().zip(terms).collect())
+    }
+
     fn modify(&mut self) -> Parsed<Modify> {
         let empty = |table, kind| Modify {
             table,
             kind,
             sets: Vec::new(),
             key: Vec::new(),
+            json: None,
             condition: Condition::None,
             ttl: None,
             timestamp: None,
@@ -395,17 +450,10 @@ impl Parser {
         if self.word("insert") {
             self.expect("into")?;
             modify = empty(self.table()?, ModifyKind::Insert);
-            self.expect("(")?;
-            let names = self.list(Self::name)?;
-            self.expect(")")?;
-            self.expect("values")?;
-            self.expect("(")?;
-            let terms = self.list(Self::term)?;
-            self.expect(")")?;
-            if names.len() != terms.len() {
-                return Err(Refusal::invalid("Unmatched column names/values"));
+            match self.word("json") {
+                true => modify.json = Some(self.term()?),
+                false => modify.sets = self.columns_and_values()?,
             }
-            modify.sets = names.into_iter().zip(terms).collect();
             if self.if_not_exists()? {
                 modify.condition = Condition::NotExists;
             }
@@ -434,7 +482,7 @@ impl Parser {
             )));
         }
         self.expect("where")?;
-        modify.key = self.equations()?;
+        modify.key = self.keys()?;
         if self.word("if") {
             modify.condition = if self.word("exists") {
                 Condition::Exists

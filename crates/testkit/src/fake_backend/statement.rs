@@ -40,6 +40,8 @@ pub struct Modify {
     pub sets: Vec<Assignment>,
     /// The key.
     pub key: Vec<Assignment>,
+    /// The document of an INSERT JSON.
+    pub json: Option<Term>,
     pub condition: Condition,
     pub ttl: Option<Term>,
     pub timestamp: Option<Term>,
@@ -87,6 +89,7 @@ pub enum Statement {
         items: Vec<Item>,
         key: Vec<Assignment>,
         limit: Option<Term>,
+        per_partition_limit: Option<Term>,
     },
     Modify(Modify),
     Batch(Vec<Modify>),

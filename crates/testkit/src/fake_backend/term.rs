@@ -21,6 +21,14 @@ pub enum Term {
     Uuid([u8; 16]),
     /// `true` or `false`
     Boolean(bool),
+    /// `uuid()` or `now()`
+    Made,
+    /// `IN (...)`: each of these
+    Each(Vec<Term>),
+    /// `IN ?`: each element of the list bound to the marker with this number
+    Elements(usize),
+    /// Bytes of whatever type is wanted.
+    Raw(Vec<u8>),
 }
 
 /// A bound value: bytes, null, or left alone.
@@ -46,6 +54,14 @@ impl Term {
                     .ok_or_else(|| Refusal::invalid("Invalid amount of bind variables"));
             }
             (Term::Null, _) => return Ok(Bound::Null),
+            (Term::Raw(bytes), _) => bytes.clone(),
+            (Term::Made, CqlType::Uuid | CqlType::Timeuuid) => {
+                let mut bytes = uuid::Uuid::new_v4().as_bytes().to_vec();
+                if *cql == CqlType::Timeuuid {
+                    bytes[6] = bytes[6] & 0x0f | 0x10; // version 1
+                }
+                bytes
+            }
             (Term::Text(s), CqlType::Ascii | CqlType::Text | CqlType::Varchar) => {
                 s.clone().into_bytes()
             }
@@ -57,6 +73,20 @@ impl Term {
         };
         Ok(Bound::Bytes(bytes))
     }
+}
+
+/// The elements of a list as drivers bind it.
+pub fn elements(list: &[u8]) -> Option<Vec<Term>> {
+    let (count, mut rest) = list.split_first_chunk::<4>()?;
+    let mut elements = Vec::new();
+    for _ in 0..i32::from_be_bytes(*count) {
+        let (length, after) = rest.split_first_chunk::<4>()?;
+        let length = usize::try_from(i32::from_be_bytes(*length)).ok()?;
+        let (element, after) = after.split_at_checked(length)?;
+        elements.push(Term::Raw(element.to_vec()));
+        rest = after;
+    }
+    rest.is_empty().then_some(elements)
 }
 
 fn number(text: &str, cql: &CqlType) -> Option<Vec<u8>> {

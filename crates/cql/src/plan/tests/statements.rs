@@ -3,7 +3,7 @@
 use super::{planned, written};
 
 /// Checks one `statement => expectation` a line.
-fn check(table: &[(&str, &str)]) {
+pub(super) fn check(table: &[(&str, &str)]) {
     let wrong: Vec<String> = table
         .iter()
         .filter_map(|(text, expected)| {
@@ -39,6 +39,14 @@ fn reads_of_one_row_are_cached() {
         ("SELECT v FROM t WHERE k = 1 AND c = ''", "cached 1:00000001/ -> r0"),
         ("SELECT v FROM t WHERE k = -1 AND c = '?'", "cached 1:ffffffff/3f -> r0"),
         ("SELECT v FROM t WHERE k = ? AND c = ? LIMIT 1", "cached 1:?0/?1 -> r0"),
+        ("SELECT v FROM t WHERE k = ? AND c = ? LIMIT ?", "cached 1:?0/?1 -> r0 limit ?2"),
+        ("SELECT v FROM one WHERE k = :k LIMIT :l", "cached 2::k/ -> r0 limit :l"),
+        ("SELECT v FROM one WHERE k = ? PER PARTITION LIMIT 2", "cached 2:?0/ -> r0"),
+        (
+            "SELECT v FROM one WHERE k = ? PER PARTITION LIMIT ? LIMIT ?",
+            "cached 2:?0/ -> r0 limit ?2 limit ?1",
+        ),
+        ("SELECT v FROM t WHERE k = :a AND c = :a", "cached 1::a/:a -> r0"),
         ("SELECT v FROM one WHERE k = 'a'", "cached 2:61/ -> r0"),
         (
             "SELECT v FROM multi WHERE a=1 AND b='x' AND (c, d) = (2, ?)",
@@ -106,10 +114,11 @@ fn reads_of_other_than_one_row_pass_through() {
 #[test]
 fn reads_with_other_clauses_and_of_expressions_pass_through() {
     check(&[
-        ("SELECT v FROM t WHERE k = 1 AND c = 'x' LIMIT ?", "pass clause"),
         ("SELECT v FROM t WHERE k = 1 AND c = 'x' LIMIT 0", "pass clause"),
-        ("SELECT v FROM t WHERE k = 1 AND c = 'x' PER PARTITION LIMIT 1", "pass clause"),
-        ("SELECT v FROM t WHERE k = 1 AND c = 'x' PER PARTITION LIMIT ? LIMIT ?", "pass clause"),
+        ("SELECT v FROM t WHERE k = 1 AND c = 'x' LIMIT -1", "pass clause"),
+        ("SELECT v FROM t WHERE k = 1 AND c = 'x' LIMIT 2147483648", "pass clause"),
+        ("SELECT v FROM t WHERE k = 1 AND c = 'x' PER PARTITION LIMIT 0", "pass clause"),
+        ("SELECT v FROM t WHERE k = 1 AND c = 'x' PER PARTITION LIMIT 0 LIMIT ?", "pass clause"),
         ("SELECT v FROM t WHERE k = 1 AND c = 'x' ORDER BY c DESC", "pass clause"),
         ("SELECT v FROM t WHERE k = 1 ORDER BY v ANN OF [0.1, 0.2] LIMIT 3", "pass clause"),
         ("SELECT v FROM t WHERE k = 1 AND c = 'x' GROUP BY k, c", "pass clause"),
@@ -150,7 +159,6 @@ fn reads_of_uncertain_keys_and_of_tables_that_are_not_cached_pass_through() {
         ("SELECT v FROM t WHERE k = 1.5 AND c = 'x'", "pass uncertain-literal"),
         ("SELECT v FROM t WHERE k = '1' AND c = 'x'", "pass uncertain-literal"),
         ("SELECT v FROM t WHERE k = 99999999999 AND c = 'x'", "pass uncertain-literal"),
-        ("SELECT v FROM t WHERE k = :a AND c = :a", "pass uncertain-binds"),
         ("SELECT nope FROM t WHERE k = 1 AND c = 'x'", "pass unknown-column"),
         ("SELECT \"V\" FROM t WHERE k = 1 AND c = 'x'", "pass unknown-column"),
         ("SELECT v FROM t WHERE k = 1 AND nope = 'x'", "pass not-one-row"),
@@ -249,15 +257,15 @@ fn inserts_name_their_rows() {
         ("INSERT INTO t (k, k, c) VALUES (1, 2, 'x')", "table ks.t"),
         ("INSERT INTO t (k, c, nope) VALUES (1, 'x', 2)", "partition 1:00000001"),
         ("INSERT INTO t (k, c) VALUES (1)", "table ks.t"),
-        ("INSERT INTO t (k, c, v) VALUES (:a, :b, :a)", "table ks.t"),
+        ("INSERT INTO t (k, c, v) VALUES (:a, :b, :a)", "row 1::a/:b"),
         ("INSERT INTO stat (k, c, v) VALUES (1, 2, 3)", "row 4:00000001/00000002"),
         ("INSERT INTO stat (k, c, s) VALUES (1, 2, 'x')", "partition 4:00000001"),
         ("INSERT INTO stat (k, s) VALUES (1, 'x')", "partition 4:00000001"),
         ("INSERT INTO coll (k, m, l) VALUES (1, {'a': 1}, [1, 2])", "row 5:00000001/"),
         ("INSERT INTO coll (k, u) VALUES (1, {street: 'x', no: 3})", "row 5:00000001/"),
         ("INSERT INTO coll (k, u) VALUES (1, (1, 'a'))", "row 5:00000001/"),
-        ("INSERT INTO t JSON '{\"k\": 1, \"c\": \"x\"}'", "table ks.t"),
-        ("INSERT INTO t JSON ? DEFAULT UNSET IF NOT EXISTS USING TTL 3", "table ks.t + if"),
+        ("INSERT INTO t JSON '{\"k\": 1, \"c\": \"x\"}'", "row 1:00000001/78"),
+        ("INSERT INTO t JSON ? DEFAULT UNSET IF NOT EXISTS USING TTL 3", "json 1:?0 + if"),
         ("INSERT INTO nope (k) VALUES (1)", "table ks.nope"),
         ("INSERT INTO other.t (k) VALUES (1)", "table other.t"),
         ("INSERT INTO dec (k, c, v) VALUES (1, 1.00, 2)", "row 9:00000001/0000000264"),
@@ -288,8 +296,8 @@ fn updates_name_their_rows() {
             "UPDATE t SET v = 1 WHERE k IN (1, ?) AND c IN ('x', ?)",
             "row 1:00000001/78 + row 1:00000001/?1 + row 1:?0/78 + row 1:?0/?1",
         ),
-        ("UPDATE t SET v = 1 WHERE k IN ? AND c = 'x'", "table ks.t"),
-        ("UPDATE t SET v = 1 WHERE k = 1 AND c IN ?", "partition 1:00000001"),
+        ("UPDATE t SET v = 1 WHERE k IN ? AND c = 'x'", "rows 1:each of ?0/78"),
+        ("UPDATE t SET v = 1 WHERE k = 1 AND c IN ?", "rows 1:00000001/each of ?0"),
         ("UPDATE t SET v = 1 WHERE k IN () AND c = 'x'", "table ks.t"),
         ("UPDATE t SET v = 1 WHERE k = 1", "partition 1:00000001"),
         ("UPDATE t SET v = 1 WHERE k = 1 AND c > 'x'", "partition 1:00000001"),
@@ -412,7 +420,7 @@ fn batches_touch_what_their_parts_touch() {
         ("BEGIN BATCH INSERT INTO t (k, c) VALUES (1, 'x');", "everything"),
         (
             "BEGIN BATCH INSERT INTO t (k, c) VALUES (:a, 'x'); INSERT INTO t (k, c) VALUES (:a, 'y'); APPLY BATCH",
-            "table ks.t",
+            "row 1::a/78 + row 1::a/79",
         ),
         (
             "BEGIN TRANSACTION UPDATE t SET v = 1 WHERE k = 1 AND c = 'x'; COMMIT TRANSACTION",

@@ -29,19 +29,33 @@ pub fn describe(store: &Store, statement: &Statement, context: &Context<'_>) -> 
     let mut out = Description::default();
     let mut markers: BTreeMap<usize, (String, CqlType)> = BTreeMap::new();
     let mut mark = |term: &Term, name: &str, cql: CqlType| {
-        if let Term::Marker(i) = term {
-            markers.insert(*i, (name.to_owned(), cql));
-        }
+        let (i, bound) = match term {
+            Term::Marker(i) => (*i, (name.to_owned(), cql)),
+            Term::Elements(i) => (*i, (format!("in({name})"), CqlType::List(Box::new(cql)))),
+            Term::Each(terms) => {
+                for term in terms {
+                    if let Term::Marker(i) = term {
+                        markers.insert(*i, (name.to_owned(), cql.clone()));
+                    }
+                }
+                return;
+            }
+            _ => return,
+        };
+        markers.insert(i, bound);
     };
     let (name, assignments): (&Name, Vec<&Assignment>) = match statement {
-        Statement::Select { table, items, key, limit } => {
+        Statement::Select { table, items, key, limit, per_partition_limit } => {
             limit.iter().for_each(|l| mark(l, "[limit]", CqlType::Int));
+            let per_partition = per_partition_limit.iter();
+            per_partition.for_each(|l| mark(l, "[per_partition_limit]", CqlType::Int));
             let found = find(store, table, context)?;
             out.result =
                 projection(&found, items)?.into_iter().map(|(name, cql, _)| (name, cql)).collect();
             (table, key.iter().collect())
         }
         Statement::Modify(m) => {
+            m.json.iter().for_each(|t| mark(t, "[json]", CqlType::Varchar));
             m.ttl.iter().for_each(|t| mark(t, "[ttl]", CqlType::Int));
             m.timestamp.iter().for_each(|t| mark(t, "[timestamp]", CqlType::Bigint));
             let conditions: &[Assignment] =

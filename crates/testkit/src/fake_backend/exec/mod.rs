@@ -22,8 +22,9 @@ pub fn execute(store: &mut Store, statement: &Statement, context: &Context<'_>) 
             Ok(Reply::SetKeyspace(name.clone()))
         }
         Statement::Use(name) => Err(Refusal::invalid(format!("Keyspace '{name}' does not exist"))),
-        Statement::Select { table, items, key, limit } => {
-            select::select(store, table, items, key, limit.as_ref(), context)
+        Statement::Select { table, items, key, limit, per_partition_limit } => {
+            let limits = (limit.as_ref(), per_partition_limit.as_ref());
+            select::select(store, table, items, key, limits, context)
         }
         Statement::Modify(modify) => {
             modify::modify_all(store, std::slice::from_ref(modify), context)

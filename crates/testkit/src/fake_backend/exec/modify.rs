@@ -6,9 +6,9 @@ use super::context::{Context, Done, Reply, column, no_table, replicas_of};
 use crate::fake_backend::{
     refusal::Refusal,
     row::{Cell, Row},
-    statement::{Condition, Modify, ModifyKind},
+    statement::{Assignment, Condition, Modify, ModifyKind},
     store::{ColumnKind, Store},
-    term::{Bound, Term},
+    term::{Bound, Term, elements},
 };
 
 /// A write with its key and cells as bytes.
@@ -23,8 +23,11 @@ struct Change<'a> {
 
 /// Runs them all, or none if a condition does not hold.
 pub fn modify_all(store: &mut Store, all: &[Modify], context: &Context<'_>) -> Done<Reply> {
+    let plain: Vec<Vec<Modify>> =
+        all.iter().map(|m| plain(store, m, context)).collect::<Result<_, _>>()?;
+    let plain = plain.iter().flatten();
     let changes: Vec<Change<'_>> =
-        all.iter().map(|m| resolve(store, m, context)).collect::<Result<_, _>>()?;
+        plain.map(|m| resolve(store, m, context)).collect::<Result<_, _>>()?;
     let conditional = all.iter().any(|m| m.condition != Condition::None);
     for change in &changes {
         if let Some(replicas) = replicas_of(store, change.keyspace) {
@@ -53,6 +56,67 @@ pub fn modify_all(store: &mut Store, all: &[Modify], context: &Context<'_>) -> D
         columns: vec![("[applied]".to_owned(), CqlType::Boolean)],
         rows: vec![vec![Some(vec![u8::from(applied)])]],
     })
+}
+
+/// The statement without JSON and IN: one for each combination of the values.
+fn plain(store: &Store, modify: &Modify, context: &Context<'_>) -> Done<Vec<Modify>> {
+    let mut one = modify.clone();
+    if let Some(document) = one.json.take() {
+        let Bound::Bytes(text) = document.bytes(&CqlType::Varchar, context.values)? else {
+            return Err(Refusal::invalid("Got null for INSERT JSON values"));
+        };
+        let keyspace = context.keyspace_of(&modify.table)?;
+        let name = &modify.table.table;
+        let table = store.table(keyspace, name).ok_or_else(|| no_table(name))?;
+        one.sets = members(&text)?;
+        // What a document does not name is set to null.
+        for column in &table.columns[table.key_len..] {
+            if !one.sets.iter().any(|(name, _)| *name == column.name) {
+                one.sets.push((column.name.clone(), Term::Null));
+            }
+        }
+    }
+    let mut all = vec![one];
+    for (at, (_, term)) in modify.key.iter().enumerate() {
+        let terms = match term {
+            Term::Each(terms) => terms.clone(),
+            Term::Elements(marker) => match context.values.get(*marker) {
+                Some(Bound::Bytes(list)) => {
+                    elements(list).ok_or_else(|| Refusal::invalid("Invalid list for IN"))?
+                }
+                _ => return Err(Refusal::invalid("Invalid null value for IN")),
+            },
+            _ => continue,
+        };
+        let with = |(one, term): (&Modify, &Term)| {
+            let mut one = one.clone();
+            one.key[at].1 = term.clone();
+            one
+        };
+        let pairs = all.iter().flat_map(|one| terms.iter().map(move |term| (one, term)));
+        all = pairs.map(with).collect();
+    }
+    Ok(all)
+}
+
+/// Columns and values of a JSON document, of types that tests use.
+fn members(text: &[u8]) -> Done<Vec<Assignment>> {
+    let refused = |_| Refusal::invalid("Could not decode JSON string as a map");
+    let document: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(text).map_err(refused)?;
+    let member = |(name, value): (String, serde_json::Value)| {
+        let quoted = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        let name = quoted.map_or_else(|| name.to_lowercase(), str::to_owned);
+        let term = match value {
+            serde_json::Value::Null => Term::Null,
+            serde_json::Value::String(text) => Term::Text(text),
+            serde_json::Value::Number(number) => Term::Number(number.to_string()),
+            serde_json::Value::Bool(value) => Term::Boolean(value),
+            _ => return Err(Refusal::invalid("the fake backend knows no such JSON")),
+        };
+        Ok((name, term))
+    };
+    document.into_iter().map(member).collect()
 }
 
 fn resolve<'a>(store: &Store, modify: &'a Modify, context: &'a Context<'_>) -> Done<Change<'a>> {

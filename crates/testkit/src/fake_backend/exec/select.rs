@@ -53,13 +53,15 @@ pub fn select(
     name: &Name,
     items: &[Item],
     key: &[Assignment],
-    limit: Option<&Term>,
+    (limit, per_partition_limit): (Option<&Term>, Option<&Term>),
     context: &Context<'_>,
 ) -> Done<Reply> {
     let table = find(store, name, context)?;
     let columns = projection(&table, items)?;
     let wanted = wanted(&table, key, context)?;
-    let limit = rows_at_most(limit, context)?;
+    // Partitions with more rows than this are in no test.
+    rows_at_most(per_partition_limit, "PER PARTITION LIMIT", context)?;
+    let limit = rows_at_most(limit, "LIMIT", context)?;
     let now = context.seconds();
     let matches = |(key, row): &Found<'_>| {
         row.exists(now)
@@ -113,13 +115,16 @@ fn wanted(table: &Table, key: &[Assignment], context: &Context<'_>) -> Done<Vec<
     Ok(wanted)
 }
 
-fn rows_at_most(limit: Option<&Term>, context: &Context<'_>) -> Done<usize> {
-    Ok(match limit.map(|l| l.bytes(&CqlType::Int, context.values)).transpose()? {
-        Some(Bound::Bytes(b)) => {
-            b.try_into().map_or(usize::MAX, |b| i32::from_be_bytes(b).max(0) as usize)
-        }
-        _ => usize::MAX,
-    })
+fn rows_at_most(limit: Option<&Term>, name: &str, context: &Context<'_>) -> Done<usize> {
+    match limit.map(|l| l.bytes(&CqlType::Int, context.values)).transpose()? {
+        Some(Bound::Bytes(bytes)) => match bytes.try_into().map(i32::from_be_bytes) {
+            Ok(limit) if limit > 0 => Ok(limit as usize),
+            Ok(_) => Err(Refusal::invalid(format!("{name} must be strictly positive"))),
+            Err(_) => Err(Refusal::invalid(format!("Invalid {name} value"))),
+        },
+        Some(Bound::Null) => Err(Refusal::invalid("Invalid null value of limit")),
+        Some(Bound::Unset) | None => Ok(usize::MAX),
+    }
 }
 
 /// The key, if all of its columns are given: the common case, which needs no scan.

@@ -208,6 +208,9 @@ fn terms(shared: &CachedState, request: &Request, read: &ReadPlan) -> Result<Ter
     if !answers(shared, request, read, params.consistency) {
         return Err(PassReason::Consistency.into());
     }
+    if !read.limits_allow(bound(&params.values)) {
+        return Err(PassReason::Clause.into());
+    }
     let mut key = RowKey::new();
     read.key.bind(bound(&params.values), &mut key).map_err(|_| PassReason::NotOneRow)?;
     let cache_permission = match shared.cache.row_permission(&read.table, &key) {

@@ -104,11 +104,9 @@ fn dead_after(shared: &CachedState, touched: &WriteScope, newest: &Index) -> u32
 fn count(request: &Request, touched: &WriteScope) {
     let counters = request.metrics();
     touched.invalidations().iter().for_each(|one| counters.invalidations.inc(scope_label(one)));
-    if let Some(widest) =
-        touched.invalidations().iter().map(scope_label).max_by_key(|scope| *scope as usize)
-    {
-        counters.writes.inc(widest);
-    }
+    let scopes = touched.invalidations().iter().map(scope_label);
+    let widest = scopes.max_by_key(|scope| *scope as usize);
+    counters.writes.inc(widest.unwrap_or(WriteScopeLabel::Nothing));
 }
 
 /// The keyspace that an answer says the schema has changed in.
@@ -128,10 +126,12 @@ fn keyspace_of(keyspace: &str, tables: &impl Tables) -> WriteScope {
 /// What a write request touches.
 fn touched_by(request: &Request, tables: &impl Tables) -> WriteScope {
     let mut touched = WriteScope::default();
-    let mut add = |plan: &Plan, values: &Values<'_>| {
-        if let Plan::Write(plan) = plan {
+    let mut add = |plan: &Plan, values: &Values<'_>| match plan {
+        Plan::Write(plan) if plan.binds.are_certain(values) => {
             touched.add(plan, &bound(values), tables);
         }
+        Plan::Write(plan) => touched.add(plan, &|_| None, tables),
+        _ => {}
     };
     match (request.message().map(|(_, message)| message), &request.asked) {
         (Ok(Message::Query(query)), Operation::Query(plan)) => add(plan, &query.params.values),

@@ -52,7 +52,11 @@ impl Operation {
             Plan::Write(write) => {
                 let table = write.targets.iter().find_map(|target| match target {
                     Target::Row(row) => Some(row.table()),
-                    Target::Partition(partition) => Some(partition.table()),
+                    Target::Partition(partition) | Target::NewRow(partition) => {
+                        Some(partition.table())
+                    }
+                    Target::Bound(keys) => Some(keys.table()),
+                    Target::NewPartition(table) => Some(*table),
                     Target::Table { id, .. } => *id,
                     Target::Keyspace(_) | Target::Everything => None,
                 });

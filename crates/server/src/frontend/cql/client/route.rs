@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use afterglow_cql::message::{Request as Message, Values};
-use afterglow_cql::plan::{PartitionTemplate, Plan, Target, WriteKind};
+use afterglow_cql::plan::{NamedKeys, Plan, Target, WriteKind};
 use afterglow_cql::ring::Replicas;
 use afterglow_cql::statement::Marker;
 use afterglow_cql::token::{murmur3, partition_key};
@@ -157,11 +157,22 @@ impl Request {
         values: &Values<'_>,
         found: &mut dyn FnMut(&str, &[u8]),
     ) -> bool {
+        let named;
         let template = match plan {
             Plan::CachedRead(read) => read.key.partition(),
             Plan::Write(write) => match write.targets.first() {
                 Some(Target::Row(key)) => key.partition(),
-                Some(Target::Partition(partition)) => partition,
+                Some(Target::Partition(partition) | Target::NewRow(partition)) => partition,
+                Some(Target::Bound(keys)) => {
+                    named = keys.resolve(&bound(values));
+                    match &named {
+                        NamedKeys::Rows(rows) if !rows.is_empty() => rows[0].partition(),
+                        NamedKeys::Partitions(partitions) if !partitions.is_empty() => {
+                            &partitions[0]
+                        }
+                        _ => return false,
+                    }
+                }
                 _ => return false,
             },
             _ => return false,
@@ -169,23 +180,24 @@ impl Request {
         let schema = self.client().reactor_state.schema();
         let Some(keyspace) = schema.keyspace_of(template.table()) else { return false };
         let mut key = Vec::new();
-        let bound = key_of(template, values, &mut key);
-        if bound {
+        let is_bound = template.partition_key(bound(values), &mut key).is_ok();
+        if is_bound {
             found(keyspace, &key);
         }
-        bound
+        is_bound
     }
 }
 
-fn key_of(template: &PartitionTemplate, values: &Values<'_>, key: &mut Vec<u8>) -> bool {
-    let value = |marker: &Marker| {
+/// Finds bound values by marker.
+fn bound<'v>(values: &Values<'v>) -> impl Fn(&Marker) -> Option<&'v [u8]> {
+    let values = *values;
+    move |marker| {
         let value = match &marker.name {
             Some(name) if values.are_named() => values.by_name(name),
             _ => values.get(marker.index.into()),
         };
         value.and_then(|value| value.bytes())
-    };
-    template.partition_key(value, key).is_ok()
+    }
 }
 
 /// The server has said which bound values are the key.

@@ -1,0 +1,114 @@
+//! The key that an `INSERT JSON` names, read as Cassandra reads it.
+//!
+//! Names in the document are folded as Cassandra folds them: `"\"MyCol\""` as it is, others to
+//! lower case. Only values are taken whose bytes are certain. Whatever else is in the document, the
+//! row is the same, or the database refuses it.
+
+use std::collections::HashMap;
+
+use uuid::Uuid;
+
+use super::key::{KeyTemplate, Part, PartitionTemplate, ValueSource};
+use super::literal;
+use super::named_keys::NamedKeys;
+use super::schema::{Column, TableSchema};
+use super::types::KeyClass;
+use crate::json_object::{JsonValue, members};
+use crate::statement::Literal;
+
+/// The key columns of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct JsonKeys {
+    partition: Vec<(Column, KeyClass)>,
+    /// None for a table with static columns: without `DEFAULT UNSET` an INSERT JSON sets those that
+    /// it does not name to null.
+    clustering: Option<Vec<(Column, KeyClass)>>,
+}
+
+impl JsonKeys {
+    pub(crate) fn new(table: &TableSchema) -> JsonKeys {
+        let partition = table.partition_key.iter().map(|c| (c.clone(), KeyClass::PARTITION));
+        let class = |c: &Column| (c.clone(), KeyClass::of_clustering(&c.cql_type));
+        JsonKeys {
+            partition: partition.collect(),
+            clustering: table
+                .statics
+                .is_empty()
+                .then(|| table.clustering.iter().map(class).collect()),
+        }
+    }
+
+    /// The row or partition that a document names.
+    pub(crate) fn of(&self, table: Uuid, text: &str) -> NamedKeys {
+        let Some(named) = folded(text) else { return NamedKeys::Table };
+        let parts = |columns: &[(Column, KeyClass)]| -> Option<Vec<Part>> {
+            let part = |(column, class): &(Column, KeyClass)| {
+                let value = named.get(&column.name)?;
+                let slot = ValueSource::Literal(encode(value, &column.cql_type)?);
+                Some(Part { slot, class: *class })
+            };
+            columns.iter().map(part).collect()
+        };
+        let Some(partition) = parts(&self.partition) else { return NamedKeys::Table };
+        let partition = PartitionTemplate { table, parts: partition };
+        match self.clustering.as_deref().and_then(parts) {
+            Some(clustering) => NamedKeys::Rows(vec![KeyTemplate { partition, clustering }]),
+            None => NamedKeys::Partitions(vec![partition]),
+        }
+    }
+}
+
+/// The members by the names of their columns; `None` if the text is no strict JSON, or if servers
+/// may disagree on which member is which column's.
+fn folded(text: &str) -> Option<HashMap<String, JsonValue>> {
+    let mut named = HashMap::new();
+    for (name, value) in members(text)? {
+        let name = match name.strip_prefix('"') {
+            Some(rest) if rest.ends_with('"') => rest[..rest.len() - 1].to_owned(),
+            // Java folds other letters into these too.
+            _ if !name.is_ascii() => return None,
+            _ => name.to_ascii_lowercase(),
+        };
+        if named.insert(name, value).is_some() {
+            return None;
+        }
+    }
+    Some(named)
+}
+
+/// Bytes of a JSON value as a key column of the native type `cql_type`, where certain.
+fn encode(value: &JsonValue, cql_type: &str) -> Option<Vec<u8>> {
+    let literal = match (value, cql_type) {
+        (
+            JsonValue::Number(number) | JsonValue::String(number),
+            "int" | "bigint" | "smallint" | "tinyint" | "varint",
+        ) => integer(number)?,
+        (JsonValue::Number(number), "timestamp") => integer(number)?,
+        (JsonValue::Boolean(value), "boolean") => Literal::Boolean(*value),
+        (
+            JsonValue::String(text),
+            "text" | "varchar" | "ascii" | "inet" | "date" | "time" | "timestamp",
+        ) => Literal::String(text.clone()),
+        (JsonValue::String(text), "uuid" | "timeuuid") if is_uuid(text) => {
+            Literal::Uuid(text.clone())
+        }
+        (JsonValue::String(text), "blob") => Literal::Hex(text.strip_prefix("0x")?.to_owned()),
+        _ => return None,
+    };
+    literal::encode(&literal, cql_type)
+}
+
+/// Digits with an optional minus.
+fn integer(number: &str) -> Option<Literal> {
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| Literal::Integer(number.to_owned()))
+}
+
+/// Whether it has the one form of a uuid that all servers read.
+fn is_uuid(text: &str) -> bool {
+    let dash = |at: usize| matches!(at, 8 | 13 | 18 | 23);
+    let fits =
+        |(at, byte): (usize, u8)| if dash(at) { byte == b'-' } else { byte.is_ascii_hexdigit() };
+    text.len() == 36 && text.bytes().enumerate().all(fits)
+}
