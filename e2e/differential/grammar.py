@@ -1,11 +1,12 @@
 """Statements from a seed: reads of every shape, and what all statements are built with."""
 
 import re
+import struct
 
 from afterglow_e2e.rawcql import UNSET
 
 from .schema import KEYSPACE
-from .values import SCALAR, list_of
+from .values import SCALAR, sized
 
 INT, TEXT, BIGINT = SCALAR["int"], SCALAR["text"], SCALAR["bigint"]
 
@@ -33,7 +34,7 @@ class Builder:
     """Puts one text together from left to right, so that markers are in order."""
 
     def __init__(self, grammar, kind, table=None, read=False, style=None):
-        self.random, self.parts = grammar.random, []
+        self.random, self.parts, self.bound = grammar.random, [], []
         self.statement = Statement(kind, table, read)
         self.style = (
             style or self.random.choices(("literal", "positional", "named"), (45, 45, 10))[0]
@@ -47,13 +48,18 @@ class Builder:
     def table(self, table, unqualified=False):
         return self.add(table.name if unqualified else f"{KEYSPACE}.{table.name}")
 
-    def term(self, make, key=False):
+    def term(self, make, key=False, kind=None):
         """A literal or a marker for one of `make`'s pairs. What is no key may be null, unset or of
-        a wrong length.
+        a wrong length. Markers of one `kind` may share a name.
         """
         random = self.random
         if self.style == "literal" or random.random() < 0.15:
             return self.add("null" if not key and random.random() < 0.02 else make(random)[0])
+        return self.marker(make, key, kind)
+
+    def marker(self, make, key=False, kind=None):
+        """A marker for the second of `make`'s pairs."""
+        random = self.random
 
         def data(random):
             luck = random.random()
@@ -66,11 +72,23 @@ class Builder:
             return make(random)[1]
 
         name = f"n{len(self.statement.markers)}" if self.style == "named" else "?"
+        alike = [name for name, other in self.bound if other is kind is not None]
+        if self.style == "named" and alike and random.random() < 0.3:
+            name = random.choice(alike)
+        self.bound.append((name, kind))
         self.statement.markers.append((name, data))
         return self.add(":" + name if self.style == "named" else "?")
 
     def column(self, column):
-        return self.term(column.make, key=column.role in ("partition", "clustering"))
+        key = column.role in ("partition", "clustering")
+        return self.term(column.make, key=key, kind=column.kind)
+
+    def among(self, column):
+        """`column IN` a bound list, or values in brackets."""
+        self.add(column.name, " IN ")
+        if self.style != "literal" and self.random.random() < 0.6:
+            return self.marker(lambda random: (None, bound_list(random, column)), key=True)
+        return self.add("(").listed([column] * self.random.randrange(4), self.column).add(")")
 
     def listed(self, things, each, separator=", "):
         for number, thing in enumerate(things):
@@ -82,6 +100,43 @@ class Builder:
     def done(self):
         self.statement.text = "".join(self.parts)
         return self.statement
+
+
+def bound_list(random, column):
+    """A list for IN as drivers bind it, now and then one that is broken, and elements that servers
+    write in another way than they read them.
+    """
+    size = random.choice((0, 1, 1, 2, 2, 3, 3, 70))
+    elements = [column.make(random)[1] for _ in range(size)]
+    if elements and random.random() < 0.1:
+        at = random.randrange(len(elements))
+        elements[at] = odd_form(random, column.kind.name, elements[at])
+    data = struct.pack(">i", size) + b"".join(map(sized, elements))
+    if random.random() < 0.05:
+        data = random.choice(
+            (
+                data + b"\0",
+                data[:-1],
+                struct.pack(">i", size + 1) + data[4:],
+                struct.pack(">i", max(0, size - 1)) + data[4:],
+                struct.pack(">i", -1),
+            )
+        )
+    return data
+
+
+def odd_form(random, kind, data):
+    """The same value in other bytes, or nothing."""
+    forms = [None, b""]
+    if kind == "varint":
+        forms += [(b"\xff" if data[:1] >= b"\x80" else b"\0") + data] * 4
+    if kind == "boolean":
+        forms += [b"\2"] * 4
+    if kind == "inet" and len(data) == 4:
+        forms += [bytes(10) + b"\xff\xff" + data] * 4
+    if kind in ("text", "varchar"):
+        forms += [b"\xc0\x80"] * 4
+    return random.choice(forms)
 
 
 def small(random):
@@ -133,6 +188,8 @@ class Reads:
             ),
             (50, 10, 5, 4, 6, 3, 4, 5, 5 * bool(table.indexes), 6, 2),
         )[0]
+        if table.makes:
+            shape = "row"  # each side has other rows besides those that statements name
         out = Builder(self, f"select {shape}", table, read=True)
         out.add("SELECT ")
         grouped = self.projection(out, table, shape)
@@ -151,10 +208,10 @@ class Reads:
             )
         if clustering and random.random() < 0.08:
             out.add(" ORDER BY ", clustering[0].name, random.choice(("", " ASC", " DESC")))
-        if random.random() < 0.05:
-            out.add(" PER PARTITION LIMIT ").term(small)
-        if random.random() < 0.1:
-            out.add(" LIMIT ").term(small)
+        if random.random() < (0.1 if shape == "row" else 0.05):
+            out.add(" PER PARTITION LIMIT ").term(small, kind="limit")
+        if random.random() < (0.25 if shape == "row" else 0.1):
+            out.add(" LIMIT ").term(small, kind="limit")
         if filtering or random.random() < 0.01:
             out.add(" ALLOW FILTERING")
         return out.done()
@@ -267,13 +324,6 @@ class Reads:
         def equal(column):
             out.add(column.name, " = ").column(column)
 
-        def among(column):
-            out.add(column.name, " IN ")
-            if out.style != "literal" and random.random() < 0.5:
-                out.term(list_of(_Drawn(column), size=3).make, key=True)
-            else:
-                out.add("(").listed([column] * random.randrange(4), out.column).add(")")
-
         out.add("" if shape == "scan" else " WHERE ")
         if shape == "row":
             self.row(out, table, equal)
@@ -281,13 +331,13 @@ class Reads:
             out.listed(partition, equal, " AND ")
         elif shape == "in":
             first, *rest = partition
-            among(first)
+            out.among(first)
             for column in rest + clustering[: random.randrange(2)]:
                 equal(out.add(" AND ") and column)
         elif shape in ("clusterings", "range", "tuple"):
             out.listed(partition, equal, " AND ")
             if clustering:
-                self.slice(out.add(" AND "), clustering, shape, among)
+                self.slice(out.add(" AND "), clustering, shape)
         elif shape == "token":
             names = ", ".join(column.name for column in partition)
             out.add(f"token({names}) {random.choice(('<', '<=', '>', '>='))} ")
@@ -326,11 +376,11 @@ class Reads:
             out.add(column.name, " = ", random.choice(MISTYPED), " AND " if key else "")
         out.listed(key, equal, " AND ")
 
-    def slice(self, out, clustering, shape, among):
+    def slice(self, out, clustering, shape):
         random = self.random
         operators = ("<", "<=", ">", ">=")
         if shape == "clusterings":
-            among(clustering[0])
+            out.among(clustering[0])
         elif shape == "range":
             out.add(clustering[0].name, f" {random.choice(operators[:2])} ").column(clustering[0])
             if random.random() < 0.5:
@@ -364,19 +414,6 @@ class Reads:
                 column.name,
                 f" {random.choice(('=', '=', '=', '<', '>=', '!=', 'LIKE'))} ",
             ).column(column)
-
-
-class _Drawn:
-    """A type that makes a column's values: for lists bound to IN."""
-
-    def __init__(self, column):
-        self.column = column
-
-    def make(self, random):
-        return self.column.make(random)
-
-    def __str__(self):
-        return str(self.column.kind)
 
 
 TOKEN = re.compile(r"\s+|'(?:[^']|'')*'|\w+|.", re.DOTALL)

@@ -10,6 +10,38 @@ from .schema import KEYSPACE
 LIFE = ("100000", "50000", "0")
 
 
+def document_of(members):
+    """JSON with names as often as they are there."""
+    return "{" + ", ".join(f"{json.dumps(n)}: {json.dumps(v)}" for n, v in members) + "}"
+
+
+def odd_document(random, members):
+    """JSON that names the same row in another way, that is broken, or that servers refuse."""
+    members = [*members]
+    at = random.randrange(len(members))
+    name, value = members[at]
+    how = random.randrange(9)
+    if how == 0:
+        members[at] = name.upper(), value
+    elif how == 1:
+        members[at] = f'"{name}"', value
+    elif how == 2:
+        members[at] = name, str(value)
+    elif how == 3:
+        members.insert(random.randrange(len(members) + 1), random.choice(members))
+    elif how == 4:
+        members.append((name.upper(), random.choice(members)[1]))
+    elif how == 5:
+        members[at] = name, random.choice((None, 1.0, "", True, [], {"k": 1}, 2**40))
+    elif how == 6:
+        members.append(("nothing", 1))
+    elif how == 7:
+        return document_of(members) + random.choice(("x", "{}", ",", " "))
+    else:
+        del members[at]
+    return document_of(members)
+
+
 class Writes:
     """Mixed into the grammar, which has `random`, `tables`, `release` and `moment()`."""
 
@@ -71,8 +103,10 @@ class Writes:
 
     def insert(self, out, table, conditional):
         random = self.random
-        if random.random() < 0.06:
+        if random.random() < 0.12:
             return self.insert_json(out, table, conditional)
+        if table.makes and random.random() < 0.4:
+            return self.insert_made(out, table, conditional)
         columns = table.key + random.sample(table.values, random.randrange(len(table.values) + 1))
         if random.random() < 0.02:
             columns = columns[1:] or columns
@@ -105,7 +139,8 @@ class Writes:
                     return data.decode()
                 return literal.strip("'") if random.random() < 0.9 else None
 
-            text = json.dumps({column.name: plain(column) for column in chosen})
+            members = [(column.name, plain(column)) for column in chosen]
+            text = odd_document(random, members) if random.random() < 0.3 else document_of(members)
             return "'" + text.replace("'", "''") + "'", text.encode()
 
         out.statement.kind += ", json"
@@ -115,11 +150,32 @@ class Writes:
             out.add(" IF NOT EXISTS")
         self.using(out, table)
 
-    def where_key(self, out, table, columns):
-        def equal(column):
-            out.add(column.name, " = ").column(column)
+    def insert_made(self, out, table, conditional):
+        """A row whose key the database makes: of a partition of its own, or in one that others
+        know.
+        """
+        random, (k, c) = self.random, table.key
+        makers = ["uuid()", "now()"] + ["currentTimeUUID()"] * (self.release != "3.11")
+        out.statement.kind += ", made key"
+        out.add("INSERT INTO ").table(table).add(f" ({k.name}, {c.name}, v) VALUES (")
+        if random.random() < 0.5:
+            out.add(random.choice(makers), ", ", random.choice(("now()", c.make(random)[0])))
+        else:
+            out.column(k).add(", ", random.choice(makers[1:]))
+        out.add(", ").term(INT.make).add(")")
+        if conditional:
+            out.add(" IF NOT EXISTS")
+        return self.using(out, table)
 
-        out.add(" WHERE ").listed(columns, equal, " AND ")
+    def where_key(self, out, table, columns):
+        chance = 0.02 if out.statement.conditional else 0.12
+
+        def relation(column):
+            if self.random.random() < chance:
+                return out.among(column)
+            return out.add(column.name, " = ").column(column)
+
+        out.add(" WHERE ").listed(columns, relation, " AND ")
 
     def update(self, out, table, conditional):
         random = self.random
@@ -226,12 +282,8 @@ class Writes:
         elif shape in ("range", "in") and clustering:
             self.where_key(out, table, partition)
             out.add(" AND ")
-            if shape == "in":
-                out.add(clustering[0].name, " IN (").listed([clustering[0]] * 2, out.column).add(
-                    ")"
-                )
-            else:
-                self.slice(out, clustering, random.choice(("range", "tuple")), None)
+            shape = "clusterings" if shape == "in" else random.choice(("range", "tuple"))
+            self.slice(out, clustering, shape)
         else:
             self.where_key(out, table, table.key)
         if conditional:

@@ -11,7 +11,9 @@ from .values import (
     vector_of,
 )
 
-INT, TEXT, BIGINT, BLOB, UUID = (SCALAR[name] for name in ("int", "text", "bigint", "blob", "uuid"))
+INT, TEXT, BIGINT, BLOB, UUID, TIMEUUID = (
+    SCALAR[name] for name in ("int", "text", "bigint", "blob", "uuid", "timeuuid")
+)
 COUNTER = SCALAR["bigint"]
 # Stands in every text where a keyspace's name goes; each side has its own.
 KEYSPACE = "KSNAME"
@@ -47,6 +49,7 @@ class Table:
         view=False,
         alters=False,
         expires=False,
+        makes=False,
     ):
         self.name, self.columns, self.options, self.indexes = (
             name,
@@ -55,6 +58,8 @@ class Table:
             indexes,
         )
         self.view, self.alters, self.expires = view, alters, expires
+        # Servers make keys of some of its rows: each side has its own of these.
+        self.makes = makes
         self.mortal = expires or any("time_to_live" in option for option in options)
         self.counter = any(column.counter for column in columns)
         # Columns that an ALTER TABLE added, by number.
@@ -207,6 +212,7 @@ def with_options():
             indexes=("v", "x"),
         ),
         keyed("seen", [Column("v", INT), Column("w", TEXT)], view=True),
+        keyed("made", [Column("v", INT), Column("w", TEXT)], kinds=(UUID, TIMEUUID), makes=True),
         keyed("changing", [Column("v", INT), Column("w", TEXT)], alters=True),
         Table(
             '"OddName"',

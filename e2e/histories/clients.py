@@ -179,7 +179,11 @@ class Client:
     def read_row(self, partition, row, level, projection):
         start = self.record.now()
         text = f"SELECT {projection} FROM KS.plain WHERE k = ? AND c = ?"
-        rows = self.rows(text, [number(partition), number(row)], level)
+        values = [number(partition), number(row)]
+        if self.random.random() < 0.2:
+            text += self.random.choice((" LIMIT ?", " PER PARTITION LIMIT ?"))
+            values.append(number(1))
+        rows = self.rows(text, values, level)
         names = "k, c, s, v, w" if projection == "*" else projection
         found = dict(zip(names.split(", "), rows[0], strict=True)) if rows else {}
         cells = {register(partition, row, c): found.get(c) for c in COLUMNS if c in names}
@@ -241,8 +245,11 @@ class Client:
                 "static",
                 "batch",
                 "two",
+                "some rows",
+                "some partitions",
+                "json",
             ),
-            (25, 15, 15, 8, 5, 4, 2, 4, 6, 3),
+            (25, 15, 15, 8, 5, 4, 2, 4, 6, 3, 5, 3, 5),
         )[0]
         if kind == "insert":
             text = "INSERT INTO KS.plain (k, c, v, w) VALUES (?, ?, ?, ?)"
@@ -262,6 +269,15 @@ class Client:
         if kind == "static":
             text = "UPDATE KS.plain SET s = ? WHERE k = ?"
             return {static(partition): value}, self.bound(text, [value, partition], timestamp)
+        if kind.startswith("some"):
+            return self.listed(kind, partition, row, value, timestamp)
+        if kind == "json":
+            document = f'{{"k": {partition}, "C": "{row}", "v": {value}, "w": {value}}}'
+            # What it does not name, it sets to null: the static column too.
+            unset = random.random() < 0.7
+            text = f"INSERT INTO KS.plain JSON ?{' DEFAULT UNSET' if unset else ''}"
+            cells = both if unset else both | {static(partition): None}
+            return cells, lambda: self.execute(text, [document.encode()], self.level(), timestamp)
         using = f"USING TIMESTAMP {timestamp}"
         if kind == "cells":
             column = random.choice(COLUMNS)
@@ -275,6 +291,24 @@ class Client:
             cells = self.all_of(partition, range(ROWS)) | {static(partition): None}
             return cells, self.texted(f"DELETE FROM KS.plain {using} WHERE k = {partition}")
         return self.batch(kind, partition, row, value, using)
+
+    def listed(self, kind, partition, row, value, timestamp):
+        """Rows of one partition or of two, by lists bound to IN."""
+        random = self.random
+        rows = random.choices(range(ROWS), k=random.randrange(3)) + [row]
+        if kind == "some rows":
+            partitions = [partition]
+        else:
+            partitions = [partition, (partition + 1) % PARTITIONS]
+        named = [register(k, c, column) for k in partitions for c in rows for column in COLUMNS]
+        values = [bound_list(partitions), bound_list(rows)]
+        if random.random() < 0.5:
+            text, cells = "DELETE FROM KS.plain WHERE k IN ? AND c IN ?", dict.fromkeys(named)
+        else:
+            text = "UPDATE KS.plain SET v = ?, w = ? WHERE k IN ? AND c IN ?"
+            cells = dict.fromkeys(named, value)
+            values = [value.to_bytes(8, "big")] * 2 + values
+        return cells, lambda: self.execute(text, values, self.level(), timestamp)
 
     def batch(self, kind, partition, row, value, using):
         """Rows of one partition, or of two, in one batch."""
@@ -345,6 +379,11 @@ class Client:
 
 def number(value):
     return value.to_bytes(4, "big")
+
+
+def bound_list(numbers):
+    """A list of int as drivers bind it."""
+    return struct.pack(">i", len(numbers)) + b"".join(rawcql.value(number(n)) for n in numbers)
 
 
 def names_of(text):
