@@ -133,11 +133,13 @@ def build(crates, models=False):
     return {crate: executables[f"afterglow_{crate}"] for crate in crates}, None
 
 
-def simulate(binary, test, number, seeds):
-    """Runs the simulation with one of the mistakes, 0 for none; the seed that failed and with what,
-    or None and why none did.
+def simulate(binary, test, number, seeds, of=(0, 1)):
+    """Runs the simulation with one of the mistakes, 0 for none, on `seeds` seeds of one kind: from
+    the first number of `of` on, each so many. The seed that failed and with what, or None and why
+    none did.
     """
     limits = {"AFTERGLOW_SIM_SEEDS": str(seeds), "AFTERGLOW_SIM_SHRINK": "0", "RUST_BACKTRACE": "0"}
+    limits |= {"AFTERGLOW_SIM_FROM": str(of[0]), "AFTERGLOW_SIM_STEP": str(of[1])}
     env = os.environ | {"AFTERGLOW_MUTANT": str(number)} | limits
     command = [binary, "--exact", test, "--nocapture"]
     try:
@@ -187,7 +189,8 @@ def find(binaries, models, mutant, number, seeds):
     if is_of_models(mutant):
         return check_models(models[crate], number)
     if crate in SIMULATIONS:
-        seed, message = simulate(binaries[crate], SIMULATIONS[crate][0], number, seeds)
+        test, of = SIMULATIONS[crate][0], mutant.get("of", (0, 1))
+        seed, message = simulate(binaries[crate], test, number, seeds, of)
         if seed is not None:
             return f"seed {seed:>6}: {message}"
         if message:

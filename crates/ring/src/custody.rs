@@ -22,7 +22,7 @@ use crate::io::{Rows, WriteBody};
 use crate::map::{Map, Standing, shard_of};
 use crate::message::{Outcome, RowKey, Scope, ShardState};
 use crate::permit::{PermitKey, Permits};
-use crate::unseen::Unseen;
+use crate::unseen::{Unseen, hold_of};
 
 /// What an instance keeps across a crash of its process: intents, holds, dirty bits and which
 /// epochs it holds.
@@ -73,6 +73,8 @@ pub enum Look {
 pub struct Ticket {
     epoch: u64,
     stamp: u64,
+    /// The row may miss writes.
+    pub weak: bool,
 }
 
 /// Shards that are held, each with its epoch and until when its rows are weak.
@@ -131,15 +133,6 @@ impl Durable {
     #[must_use]
     pub(crate) fn of(custody: Custody) -> Self {
         Self { custody, beside_rows: false }
-    }
-}
-
-/// Until when what a write has touched is held, which has ended so.
-fn hold_of(outcome: Outcome, now: Time, config: &Config) -> Option<Time> {
-    match outcome {
-        Outcome::Settled | Outcome::Refused => None,
-        Outcome::Weak if config.weak_fills => None,
-        Outcome::Weak | Outcome::Unknown => Some(now + config.stretched(config.hold)),
     }
 }
 
@@ -376,7 +369,7 @@ impl Custody {
         if !self.answers_for(map, me, key.token) {
             return Look::NotOwner;
         }
-        if now >= lease {
+        if now >= lease || rows.is_idle() {
             return Look::Pass;
         }
         let shard = map.shard_of(key.token);
@@ -389,7 +382,8 @@ impl Custody {
         if !self.may_fill(shard as u16, key.token, now) {
             return Look::Pass;
         }
-        Look::Miss(Ticket { epoch, stamp: self.gates.stamp() })
+        let weak = self.is_weak(shard as u16, now);
+        Look::Miss(Ticket { epoch, stamp: self.gates.stamp(), weak })
     }
 
     fn counts(&self, shard: u16, token: i64, cached: u64, epoch: u64) -> bool {
@@ -403,9 +397,15 @@ impl Custody {
         counts
     }
 
+    fn is_weak(&self, shard: u16, now: Time) -> bool {
+        self.weak.get(&shard).is_some_and(|until| *until > now)
+    }
+
     fn may_fill(&self, shard: u16, token: i64, now: Time) -> bool {
-        let is_weak = self.weak.get(&shard).is_some_and(|until| *until > now);
-        let is_closed = if self.weak_fills { self.unseen.is_closed(shard, now) } else { is_weak };
+        let is_closed = match self.weak_fills {
+            true => self.unseen.is_closed(shard, now),
+            false => self.is_weak(shard, now),
+        };
         self.gates.is_open(token, now) && !is_closed
     }
 
@@ -413,7 +413,7 @@ impl Custody {
     /// short time only. `None`: it may not.
     pub fn fill_terms(&self, map: &Map, me: MemberId, token: i64, now: Time) -> Option<FillTerms> {
         let shard = map.shard_of(token);
-        let weak = self.weak.get(&(shard as u16)).is_some_and(|until| *until > now);
+        let weak = self.is_weak(shard as u16, now);
         let fills = self.answers_for(map, me, token) && self.may_fill(shard as u16, token, now);
         fills.then_some(FillTerms { epoch: map.shards[shard].epoch, weak })
     }
@@ -483,6 +483,11 @@ impl Custody {
     pub fn distrust_older(&mut self) {
         self.dirty = DirtyBits::default();
         self.received.values_mut().for_each(|(_, state)| state.dirty.clear());
+    }
+
+    /// No fill that is under way may be installed.
+    pub fn overtake_fills(&mut self) {
+        self.gates.overtake(Scope::All);
     }
 
     /// Whom to ask for a missing row before the database: the shard's old owner, for a time after

@@ -21,8 +21,12 @@ pub struct WriteBody<'a> {
 pub trait Rows {
     /// The epoch under which a row was cached, and the row: `None` where the database had none.
     fn get(&self, key: &RowKey) -> Option<(u64, Option<Vec<u8>>)>;
-    /// Caches a row.
-    fn install(&mut self, key: &RowKey, epoch: u64, row: Option<Vec<u8>>);
+    /// Whether nothing is served or cached now: the settings say so, or differ from the ring's.
+    fn is_idle(&self) -> bool {
+        false
+    }
+    /// Caches a row; for a short time only if it is `weak`, so that it may miss writes.
+    fn install(&mut self, key: &RowKey, epoch: u64, row: Option<Vec<u8>>, weak: bool);
     /// A write begins: its rows are forgotten, and may not be cached before it has ended. Comes
     /// again with a further question for the same write.
     fn begin(&mut self, write: PermitKey, body: WriteBody<'_>);

@@ -18,6 +18,7 @@
 //! | What does an owner do for a write, what does the writer? | `custody.rs`, `write.rs` |
 //! | Does a cached row count, may a fill be installed? | `custody.rs`, `gates.rs`, `dirty.rs` |
 //! | What is filled weakly, or not at all? | `unseen.rs` |
+//! | Has the old owner heard of the same changes of the schema? | `schema.rs` |
 //! | How does a read find its owner? | `lookup.rs` |
 //! | How does a shard move? | `handover.rs` |
 //! | In which version, and how much at once? | `link.rs` |
@@ -45,6 +46,7 @@ mod packed;
 mod permit;
 mod placement;
 mod promise;
+mod schema;
 mod settings;
 #[cfg(test)]
 mod sim;
@@ -64,4 +66,5 @@ pub use map::{Map, MemberEntry, Profile, SHARDS, Setting, Shard, Standing};
 pub use member::Member;
 pub use message::{Answer, Detail, Envelope, Message, Outcome, RowKey, Scope};
 pub use permit::PermitKey;
+pub use schema::SchemaVersion;
 pub use settings::{Agreement, Difference, differences};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::config::Time;
 use crate::identity::{Identity, Incarnation, MemberId};
 use crate::map::Map;
+use crate::schema::SchemaVersion;
 
 /// A row: the token of its partition and its key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -215,6 +216,8 @@ pub enum Message {
         to: Incarnation,
         /// The sender's version of the map.
         version: u64,
+        /// Up to where the sender has heard of changes of the schema.
+        schema: SchemaVersion,
         /// What is known of the writes to each.
         states: Vec<ShardState>,
     },

@@ -10,7 +10,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::Time;
+use crate::config::{Config, Time};
+use crate::message::Outcome;
 
 /// Each by shard, with its end.
 #[derive(Debug, Default, Clone)]
@@ -25,6 +26,15 @@ pub struct Unseen {
 fn raise(ends: &mut BTreeMap<u16, Time>, shard: u16, until: Time) {
     let end = ends.entry(shard).or_default();
     *end = until.max(*end);
+}
+
+/// Until when what a write has touched is held, which has ended so.
+pub fn hold_of(outcome: Outcome, now: Time, config: &Config) -> Option<Time> {
+    match outcome {
+        Outcome::Settled | Outcome::Refused => None,
+        Outcome::Weak if config.weak_fills => None,
+        Outcome::Weak | Outcome::Unknown => Some(now + config.stretched(config.hold)),
+    }
 }
 
 impl Unseen {

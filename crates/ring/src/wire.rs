@@ -17,6 +17,7 @@ use crate::map::Map;
 use crate::message::Detail;
 use crate::message::{Answer, Envelope, Message, Outcome, RowKey, Scope, ShardState};
 use crate::packed::{Reader, put_varint};
+use crate::schema::SchemaVersion;
 
 const FORMAT: u8 = 1;
 
@@ -94,9 +95,10 @@ fn put_message(out: &mut Vec<u8>, message: &Message) -> u8 {
             shards.iter().for_each(|s| out.extend(s.to_le_bytes()));
             HANDOVER_WANTED
         }
-        Message::Handover { to, version, states } => {
+        Message::Handover { to, version, schema, states } => {
             out.extend(to.0.to_le_bytes());
             put_varint(out, *version);
+            out.extend(schema.0.to_le_bytes());
             put_count(out, states.len());
             states.iter().for_each(|state| put_state(out, state));
             HANDOVER
@@ -244,7 +246,8 @@ fn about_map(kind: u8, body: &mut Reader<'_>) -> Result<Message, Malformed> {
         }
         HANDOVER => {
             let (to, version) = (body.incarnation()?, body.varint()?);
-            Message::Handover { to, version, states: repeat(body, 12, state)? }
+            let schema = SchemaVersion(body.incarnation()?.0);
+            Message::Handover { to, version, schema, states: repeat(body, 12, state)? }
         }
         _ => return Err(Malformed::Unknown),
     })
@@ -386,6 +389,7 @@ mod tests {
             holds: vec![(-1, 6)],
             dirty: vec![(3, vec![0, u64::MAX])],
         };
+        let schema = SchemaVersion(7 << 99);
         let end = |outcome| Message::End { number, outcome };
         let found = |answer| Message::Found { to, number, answer };
         vec![
@@ -413,7 +417,7 @@ mod tests {
             found(Answer::Pass),
             found(Answer::NotOwner),
             Message::HandoverWanted { shards: vec![1, 65_535] },
-            Message::Handover { to, version: 8, states: vec![state] },
+            Message::Handover { to, version: 8, schema, states: vec![state] },
         ]
     }
 

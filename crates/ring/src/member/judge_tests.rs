@@ -7,6 +7,7 @@ use crate::identity::Incarnation;
 use crate::io::TransactionResult;
 use crate::map::{Profile, Setting};
 use crate::message::{Envelope, Message, ShardState};
+use crate::schema::SchemaVersion;
 use crate::settings::Agreement;
 
 const OTHER: MemberId = MemberId(1);
@@ -194,13 +195,24 @@ fn an_instance_whose_clock_drifts_does_not_join() {
 }
 
 const TOKEN: i64 = 7;
+const HEARD: SchemaVersion = SchemaVersion(3);
 
 impl Alone {
     /// A member that takes the shard in its third epoch. The old owner has `theirs` then.
     fn that_takes_the_shard(theirs: &str) -> Self {
+        Self::that_takes_the_shard_of((theirs, HEARD), HEARD)
+    }
+
+    /// The same. The old owner has these settings and has heard of changes of the schema up to
+    /// there; and so has the member.
+    fn that_takes_the_shard_of(
+        (theirs, heard): (&str, SchemaVersion),
+        schema: SchemaVersion,
+    ) -> Self {
         let mut before = map(&[(OTHER, "a"), (ME, "a")]);
         before.give(0, Some(OTHER));
         let mut member = Alone::new("a", before);
+        member.member.set_schema(schema);
         member.run(4 * TICK);
         let mut next = member.map.next();
         next.members[0].profile = profile(theirs);
@@ -211,7 +223,7 @@ impl Alone {
         let dirty = vec![(2, vec![0; 16])];
         let state = ShardState { shard: 0, epoch: 2, weak: 0, holds: Vec::new(), dirty };
         let (to, version) = (member.member.life(), member.map.version);
-        member.say(OTHER, Message::Handover { to, version, states: vec![state] });
+        member.say(OTHER, Message::Handover { to, version, schema: heard, states: vec![state] });
         assert_eq!(member.map.shards[0].owner, Some(ME));
         member
     }
@@ -236,4 +248,26 @@ fn no_row_of_before_a_change_of_the_settings_counts_after_it() {
 #[test]
 fn dirty_bits_of_an_owner_with_other_settings_say_nothing() {
     assert_eq!(Alone::that_takes_the_shard("b").counts(), [false, true]);
+}
+
+/// It has lost its connection to the database, and a keyspace has got more replicas since. The new
+/// owner has come after that.
+#[test]
+fn a_shard_of_an_owner_that_has_not_heard_of_the_same_changes_of_the_schema_is_weak() {
+    let unknown = SchemaVersion::default();
+    for (theirs, ours, weak) in [
+        (HEARD, HEARD, false),
+        (HEARD, SchemaVersion(4), true),
+        (unknown, HEARD, true),
+        (HEARD, unknown, true),
+        (unknown, unknown, true),
+    ] {
+        let member = Alone::that_takes_the_shard_of(("a", theirs), ours);
+        let later = member.now + member.member.config.stretched(member.member.config.lease);
+        // Callers that fill weak shards do so for a short time only, others not at all.
+        let terms = |now| member.member.fill_terms(TOKEN, now).map(|terms| terms.weak);
+        assert_eq!(terms(member.now), (!weak).then_some(false), "{theirs:?} {ours:?}");
+        let custody = member.member.custody();
+        assert_eq!(custody.kept()[0].2 > later, weak, "for a hold");
+    }
 }

@@ -30,6 +30,7 @@ use crate::lookup::Lookups;
 use crate::map::{Map, Profile, Setting};
 use crate::message::{Envelope, Message};
 use crate::promise::Promises;
+use crate::schema::SchemaVersion;
 use crate::settings::{Agreement, agreement};
 use crate::takeover::Takeover;
 use crate::transaction::Transactions;
@@ -42,6 +43,8 @@ pub struct Member {
     /// This process.
     life: Incarnation,
     profile: Profile,
+    /// Up to where it has heard of changes of the schema.
+    schema: SchemaVersion,
     config: Arc<Config>,
     /// The adopted map, `None` before the first was seen.
     map: Option<Arc<Map>>,
@@ -98,6 +101,7 @@ impl Member {
             id,
             life: io.incarnation(),
             profile,
+            schema: SchemaVersion::default(),
             config,
             map: None,
             hash: 0,
@@ -135,10 +139,18 @@ impl Member {
     }
 
     /// What its operator says now of the settings that all members share. Under the old or the new
-    /// ones others may write what nobody asks us for: rows of earlier epochs do not count any more.
+    /// ones others may write what nobody asks us for: rows of earlier epochs do not count any more,
+    /// and no fill is installed that is under way.
     pub fn set_settings(&mut self, settings: Vec<Setting>) {
         self.profile.settings = settings;
         self.custody.distrust_older();
+        self.custody.overtake_fills();
+    }
+
+    /// It has heard of every change of the schema up to this version. Of those that make fills miss
+    /// writes it has been told before ([`Member::weaken`]).
+    pub fn set_schema(&mut self, schema: SchemaVersion) {
+        self.schema = schema;
     }
 
     /// Whether it has the ring's settings. Callers that cache must not while it has not.

@@ -5,6 +5,7 @@ use crate::identity::{Incarnation, MemberId};
 use crate::io::{Io, WriteBody};
 use crate::message::{Envelope, Message, ShardState};
 use crate::permit::PermitKey;
+use crate::schema::SchemaVersion;
 
 impl Member {
     /// A message has come.
@@ -82,19 +83,20 @@ impl Member {
             Message::Found { to, number, answer } if ours(to) => {
                 self.found(from, number, answer, io);
             }
-            Message::Handover { to, version, states } if ours(to) => {
-                self.handed_over(from, version, states, io);
+            Message::Handover { to, version, schema, states } if ours(to) => {
+                self.handed_over(from, (version, schema), states, io);
             }
             _ => {}
         }
     }
 
     /// The old owner's snapshot. While it has other settings than we have, others may write what
-    /// nobody asks it for: its dirty bits say nothing.
+    /// nobody asks it for: its dirty bits say nothing. While it has not heard of the same changes
+    /// of the schema, fills may miss writes, and neither may know of it (`schema.rs`).
     fn handed_over(
         &mut self,
         from: MemberId,
-        version: u64,
+        (version, schema): (u64, SchemaVersion),
         mut states: Vec<ShardState>,
         io: &mut Io<'_>,
     ) {
@@ -104,7 +106,12 @@ impl Member {
         }
         let theirs = map.entry(from).map(|entry| &entry.profile.settings);
         if theirs != Some(&self.profile.settings) {
+            coverage_mark!(OldOwnerDiffers);
             states.iter_mut().for_each(|state| state.dirty.clear());
+        }
+        if !schema.is_that_of(self.schema) {
+            coverage_mark!(OldOwnerIsDeaf);
+            states.iter_mut().for_each(|state| state.weak = self.config.hold.max(state.weak));
         }
         self.custody.receive(version, &states, io.now, &self.config);
         self.judge(io);
@@ -210,7 +217,8 @@ impl Member {
         }
         let states = self.custody.hand_over(&map, self.id, shards, io.now);
         self.handed = io.now;
-        let handover = Message::Handover { to: envelope.life, version: map.version, states };
+        let (to, version, schema) = (envelope.life, map.version, self.schema);
+        let handover = Message::Handover { to, version, schema, states };
         self.send(envelope.from, handover, io);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::database::Database;
 use super::event::{Event, Input};
+use super::node::stamp_of;
 use super::plot::MS;
 use super::traps::Sprung;
 use super::world::World;
@@ -64,9 +65,7 @@ impl World {
                 self.send_write(at, life, (number, client), sprung.late);
             }
             Action::Answer { client, row, source } => {
-                let stamp = row.map_or(0, |row| {
-                    u64::from_le_bytes(row.try_into().expect("a row of eight bytes"))
-                });
+                let stamp = stamp_of(row.as_ref());
                 let cached = source == ReadSource::Cache;
                 if let Err(wrong) = self.oracle.answered(client, stamp, cached) {
                     self.wrong = Some(format!("{wrong}, at m{at}"));
@@ -234,10 +233,7 @@ impl World {
                 }
                 self.now + delay.max(extra)
             });
-            self.database.write(row, self.stamp, times);
-            let mut sorted = times;
-            sorted.sort_unstable();
-            answered = answered.max(sorted[if weak { 0 } else { 1 }]);
+            answered = answered.max(self.database.write(row, self.stamp, times, weak));
         }
         let delay = answered - self.now + self.random.between(100, 900);
         let mut late = if arrives { 0 } else { late };

@@ -52,19 +52,19 @@ pub fn try_seed(seed: u64) -> Result<Counts, String> {
     Ok(counts)
 }
 
-/// Runs `seeds` seeds from `from` on; ends early at one that fails, the first of them, or goes on
-/// and prints each.
-pub fn campaign(from: u64, seeds: u64, go_on: bool) -> Result<Total, Failure> {
+/// Runs `seeds` seeds from `from` on, each `step`th. It ends early at one that fails, the first of
+/// them, or goes on and prints each.
+pub fn campaign((from, step): (u64, u64), seeds: u64, go_on: bool) -> Result<Total, Failure> {
     let progress = seeds >= LONG;
     let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let (next, end) = (AtomicU64::new(from), AtomicU64::new(from + seeds));
+    let (next, end) = (AtomicU64::new(from), AtomicU64::new(from + seeds * step));
     let failure: Mutex<Option<Failure>> = Mutex::new(None);
     let total = Mutex::new(Total::default());
     let began = Instant::now();
     let work = || {
         let _ = Coverage::take();
         loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
+            let seed = next.fetch_add(step, Ordering::Relaxed);
             if seed >= end.load(Ordering::Relaxed) {
                 return;
             }

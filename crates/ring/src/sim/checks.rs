@@ -3,6 +3,7 @@
 use super::act::shown;
 use super::database::Database;
 use super::event::Event;
+use super::node::stamp_of;
 use super::plot::MS;
 use super::world::World;
 use crate::identity::MemberId;
@@ -21,6 +22,7 @@ impl World {
         self.check_rows(&rows);
         self.check_version();
         self.check_untroubled();
+        self.check_repair();
         self.read_past_the_ring();
         let at = self.random.below(self.nodes.len() as u64) as usize;
         self.nodes[at].archive = self.nodes[at].rows.rows.clone();
@@ -69,21 +71,22 @@ impl World {
     /// No row that counts is older than what was acknowledged, whether anybody reads it or not.
     pub fn check_rows(&mut self, rows: &[usize]) {
         let mut wrong = None;
+        let now = self.now;
+        self.nodes.iter_mut().for_each(|node| node.rows.now = node.clock(now));
         let truth = &self.database.map;
         for (at, member) in self.running() {
             let Some(map) = member.map() else { continue };
             for row in rows {
                 let token = self.plan.tokens[*row];
-                let Some((epoch, value)) = self.nodes[at].rows.rows.get(&token) else { continue };
+                let rows = &self.nodes[at].rows;
+                let Some((epoch, value)) = rows.live(token) else { continue };
                 let shard = map.shard_of(token);
                 let id = MemberId(at as u64);
                 let current = map.shards[shard] == truth.shards[shard];
                 if !current || !member.custody().row_counts(map, id, token, *epoch) {
                     continue;
                 }
-                let stamp = value.as_ref().map_or(0, |v| {
-                    u64::from_le_bytes(v.as_slice().try_into().expect("a row of eight bytes"))
-                });
+                let stamp = stamp_of(value.as_ref());
                 if stamp < self.oracle.cache_floor(*row) {
                     wrong = Some(format!(
                         "m{at} has write {stamp} of row {row} of epoch {epoch}, but {} was \

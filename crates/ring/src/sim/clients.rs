@@ -82,11 +82,15 @@ impl World {
         self.say(|| "HEAL".to_owned());
         self.cuts.clear();
         self.database_down = 0;
+        if !self.caches() {
+            self.set_policy(true, 0);
+        }
         for at in 0..self.nodes.len() {
             let now = self.now;
             let node = &mut self.nodes[at];
             (node.no_database, node.queued) = (0, 0);
             (node.slow_map, node.late_news) = (0, 0);
+            node.deaf = 0;
             if node.paused > now {
                 node.paused = now;
                 self.queue.push(now, Event::Resume(at));

@@ -28,15 +28,19 @@ paths![
     HandoverTooLate,
     HeldBesideRows,
     JoinedDeserted,
+    LacksNothing,
     Left,
     Moved,
     MovedOn,
+    OldOwnerDiffers,
+    OldOwnerIsDeaf,
     PermitExpired,
     PullUnanswered,
     Pulled,
     TakenWeakly,
     TookShards,
     TransactionUnknown,
+    WrittenPast,
 ];
 
 thread_local! {

@@ -1,5 +1,6 @@
 //! The simulated database. The row of the map changes by linearisable compare-and-set. Rows of data
-//! are on three replicas, whose writes come late or in part.
+//! are on three replicas, whose writes come late or in part. In some runs they are on one at first;
+//! the others lack what was written before they came, until a repair.
 
 use std::sync::Arc;
 
@@ -7,19 +8,27 @@ use super::random::SimRandom;
 use crate::config::Time;
 use crate::map::Map;
 
-/// Three copies of a row: what they hold now and what they will.
+/// Replicas of a keyspace that has all.
+const COPIES: usize = 3;
+
+/// The copies of a row: what they hold now and what they will.
 #[derive(Debug, Clone, Default)]
-struct Replicas([Vec<(Time, u64)>; 3]);
+struct Replicas([Vec<(Time, u64)>; COPIES]);
 
 #[derive(Debug)]
 pub struct Database {
     pub map: Arc<Map>,
     rows: Vec<Replicas>,
+    /// How many replicas the keyspace has.
+    pub copies: usize,
+    /// Changes with each change of the schema.
+    pub schema: u128,
 }
 
 impl Database {
     pub fn new(shards: usize, rows: usize) -> Self {
-        Self { map: Arc::new(Map::empty(shards)), rows: vec![Replicas::default(); rows] }
+        let map = Arc::new(Map::empty(shards));
+        Self { map, rows: vec![Replicas::default(); rows], copies: COPIES, schema: 1 }
     }
 
     /// Compare-and-set of the map.
@@ -31,15 +40,35 @@ impl Database {
         applies
     }
 
-    /// A write arrives at each replica at a time of its own.
-    pub fn write(&mut self, row: usize, stamp: u64, times: [Time; 3]) {
-        for (replica, at) in self.rows[row].0.iter_mut().zip(times) {
-            replica.push((at, stamp));
+    /// A write arrives at each replica at a time of its own: when it is acknowledged.
+    pub fn write(&mut self, row: usize, stamp: u64, times: [Time; COPIES], weak: bool) -> Time {
+        let mut times = times[..self.copies].to_vec();
+        for (replica, at) in self.rows[row].0.iter_mut().zip(&times) {
+            replica.push((*at, stamp));
+        }
+        times.sort_unstable();
+        times[if weak { 0 } else { self.copies / 2 }]
+    }
+
+    /// The keyspace gets its other replicas, which have nothing yet.
+    pub fn grow(&mut self) {
+        self.copies = COPIES;
+        self.schema += 1;
+    }
+
+    /// Every replica has everything.
+    pub fn repair(&mut self, now: Time) {
+        for replicas in &mut self.rows {
+            let all: Vec<_> = replicas.0.iter().flatten().copied().collect();
+            let had = all.into_iter().map(|(at, stamp)| (at.max(now), stamp));
+            let newest = had.max_by_key(|(_, stamp)| *stamp);
+            replicas.0.iter_mut().for_each(|replica| replica.extend(newest));
         }
     }
 
     /// What two replicas hold at these times, and repairs them: the newest write.
     pub fn read(&mut self, row: usize, of: [(usize, Time); 2], now: Time) -> u64 {
+        let of = if self.copies == 1 { [(0, of[0].1); 2] } else { of };
         let replicas = &mut self.rows[row].0;
         let newest = of.map(|(at, time)| {
             replicas[at].iter().filter(|(t, _)| *t <= time).map(|(_, s)| *s).max().unwrap_or(0)

@@ -26,6 +26,10 @@ pub enum Input {
     Want(usize),
     /// Moves the version on.
     MoveOn,
+    /// The operator says whether rows are cached.
+    Policy(bool),
+    /// The schema has changed, up to this version.
+    Heard(u128),
 }
 
 #[derive(Debug, Clone)]
@@ -45,6 +49,8 @@ pub enum Event {
     ReadAt(usize, usize),
     Check,
     Heal,
+    /// A write past the ring is acknowledged.
+    WrittenPast(u64),
 }
 
 struct Entry(Time, u64, Event);

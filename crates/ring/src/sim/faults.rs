@@ -59,6 +59,10 @@ impl World {
             Fault::Join if all < self.plan.members + JOINERS => self.add(0),
             Fault::Cut { .. } | Fault::Isolate { .. } | Fault::Split { .. } => self.part(&fault),
             Fault::DatabaseDown { time } => self.database_down = now + time,
+            Fault::Policy { caches, spread } => self.set_policy(caches, spread),
+            Fault::WritePast { row } => self.write_past(row),
+            Fault::Grow => self.grow(),
+            Fault::Repair => self.repair(),
             other => self.befalls(&other),
         }
     }
@@ -73,6 +77,7 @@ impl World {
             | Fault::SlowMap { node, .. }
             | Fault::LateNews { node, .. }
             | Fault::Queue { node, .. }
+            | Fault::Deaf { node, .. }
             | Fault::Leave { node } => self.played_by(*node),
             _ => return,
         };
@@ -91,6 +96,7 @@ impl World {
             Fault::NoDatabase { time, .. } => self.nodes[node].no_database = now + time,
             Fault::SlowMap { time, .. } => self.nodes[node].slow_map = now + time,
             Fault::LateNews { time, .. } => self.nodes[node].late_news = now + time,
+            Fault::Deaf { time, .. } => self.nodes[node].deaf = now + time,
             Fault::Queue { time, .. } => self.nodes[node].queued = now + time,
             Fault::Leave { .. } if enough => {
                 self.nodes[node].gone = true;

@@ -14,9 +14,12 @@
 //!
 //! `make ring-soak SEEDS=n FROM=m` is a [`campaign`]. `AFTERGLOW_SIM_SEED=n` replays a seed and
 //! prints its events; with `AFTERGLOW_SIM_FAULTS=3,7` only these faults of its plan happen.
+//! `AFTERGLOW_SIM_FROM=6 AFTERGLOW_SIM_STEP=8` runs only seeds whose settings and schema change.
 
 mod act;
 mod campaign;
+mod changes;
+mod changing;
 mod checks;
 mod clients;
 pub mod coverage;
@@ -72,7 +75,7 @@ fn no_seed_reads_what_is_stale_or_stops_serving() {
         return;
     }
     let seeds = env("AFTERGLOW_SIM_SEEDS").unwrap_or(SEEDS);
-    let from = env("AFTERGLOW_SIM_FROM").unwrap_or(0);
+    let from = (env("AFTERGLOW_SIM_FROM").unwrap_or(0), env("AFTERGLOW_SIM_STEP").unwrap_or(1));
     let began = std::time::Instant::now();
     let total = campaign(from, seeds, env("AFTERGLOW_SIM_ALL") == Some(1)).unwrap_or_else(|failure| {
         let (seed, message) = (failure.seed, failure.message);

@@ -3,15 +3,44 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::event::Input;
+use super::plot::MS;
 use crate::config::Time;
 use crate::custody::{Durable, Kept};
 use crate::io::{Action, Rows, WriteBody};
+use crate::map::Setting;
 use crate::member::Member;
 use crate::message::{Outcome, RowKey, Scope};
 use crate::permit::PermitKey;
 
-/// A row and the epoch that it was cached in.
+/// The settings of a member.
+pub fn settings(caches: bool) -> Vec<Setting> {
+    let value = if caches { "exclusive" } else { "off" };
+    vec![Setting { name: "table-policy".into(), value: value.into() }]
+}
+
+/// How long a row lives that may miss writes.
+pub const WEAK: Time = 300 * MS;
+
+/// A row and the epoch that it was cached in. One that may miss writes has its end behind its
+/// bytes, on the instance's clock; on its way to another instance, how much of its time is left.
 pub type CachedRow = (u64, Option<Vec<u8>>);
+
+/// The bytes of a row, and what is behind them.
+const ROW: usize = 8;
+
+/// The write that a row shows, 0 for none.
+pub fn stamp_of(row: Option<&Vec<u8>>) -> u64 {
+    row.map_or(0, |row| u64::from_le_bytes(row[..ROW].try_into().expect("a row of eight bytes")))
+}
+
+/// What is behind the bytes of a row.
+fn bound_of(row: &[u8]) -> Option<Time> {
+    row.get(ROW..)?.try_into().ok().map(u64::from_le_bytes)
+}
+
+fn with_bound(row: Option<&Vec<u8>>, bound: Time) -> Vec<u8> {
+    [stamp_of(row).to_le_bytes(), bound.to_le_bytes()].concat()
+}
 
 /// The cached rows of an instance. They outlive its process, and so do the gates of writes that it
 /// has granted: nothing is cached of these before they have ended.
@@ -23,9 +52,19 @@ pub struct SimRows {
     held: Vec<(Scope, Time)>,
     /// On the instance's clock.
     pub now: Time,
+    /// Nothing is served or cached, because of the settings.
+    pub idle: bool,
+    /// Until when fills may miss writes, as this instance has heard itself.
+    pub weak_until: Time,
 }
 
 impl SimRows {
+    /// What is cached of a row, unless its time is over.
+    pub fn live(&self, token: i64) -> Option<&CachedRow> {
+        let over = |row: &Vec<u8>| bound_of(row).is_some_and(|end| end <= self.now);
+        self.rows.get(&token).filter(|(_, row)| !self.idle && !row.as_ref().is_some_and(over))
+    }
+
     /// The process has died. `until`: when what it has granted cannot be applied any more; `None`
     /// where the ring's own state keeps that.
     pub fn died(&mut self, until: Option<Time>) {
@@ -44,15 +83,28 @@ impl SimRows {
 
 impl Rows for SimRows {
     fn get(&self, key: &RowKey) -> Option<(u64, Option<Vec<u8>>)> {
-        self.rows.get(&key.token).cloned()
+        let (epoch, row) = self.live(key.token)?;
+        let end = row.as_ref().and_then(|row| bound_of(row));
+        let left = end.map(|end| with_bound(row.as_ref(), end - self.now));
+        Some((*epoch, left.or_else(|| row.clone())))
     }
 
-    fn install(&mut self, key: &RowKey, epoch: u64, row: Option<Vec<u8>>) {
+    fn is_idle(&self) -> bool {
+        self.idle
+    }
+
+    fn install(&mut self, key: &RowKey, epoch: u64, row: Option<Vec<u8>>, weak: bool) {
         if self.is_held(key.token) {
             coverage_mark!(HeldBesideRows);
             return;
         }
-        self.rows.insert(key.token, (epoch, row));
+        if self.idle {
+            return;
+        }
+        let weak = (weak || self.now < self.weak_until).then_some(WEAK);
+        let left = [weak, row.as_ref().and_then(|row| bound_of(row))].into_iter().flatten().min();
+        let bounded = left.map(|left| with_bound(row.as_ref(), self.now + left));
+        self.rows.insert(key.token, (epoch, bounded.or(row)));
     }
 
     fn begin(&mut self, write: PermitKey, body: WriteBody<'_>) {
@@ -111,6 +163,12 @@ pub struct Node {
     pub gone: bool,
     /// Requests of clients that it works on.
     pub clients: Vec<u64>,
+    /// Whether its settings say that rows are cached.
+    pub caches: bool,
+    /// The version of the schema up to which it has heard of changes.
+    pub heard: u128,
+    /// It hears of no change of the schema before this time.
+    pub deaf: Time,
 }
 
 impl Node {
@@ -134,6 +192,9 @@ impl Node {
             back: None,
             gone: false,
             clients: Vec::new(),
+            caches: true,
+            heard: 0,
+            deaf: 0,
         }
     }
 

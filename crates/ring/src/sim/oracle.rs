@@ -23,6 +23,8 @@ pub enum Request {
         stamp: u64,
         weak: bool,
         settled: Time,
+        /// It was sent before the keyspace had its other replicas.
+        lacking: bool,
     },
 }
 
@@ -50,6 +52,8 @@ struct Floor {
     any: u64,
     /// Weak writes, and when every replica has them.
     weak: Vec<(Time, u64)>,
+    /// What new replicas lack: not judged before they have it.
+    lacking: u64,
 }
 
 /// What a run did.
@@ -105,14 +109,16 @@ impl Oracle {
     pub fn write(&mut self, rows: Vec<usize>, weak: bool) -> u64 {
         self.next += 1;
         self.counts.writes += 1;
-        self.requests.insert(self.next, Request::Write { rows, stamp: 0, weak, settled: 0 });
+        let (stamp, settled, lacking) = (0, 0, false);
+        let request = Request::Write { rows, stamp, weak, settled, lacking };
+        self.requests.insert(self.next, request);
         self.next
     }
 
     /// The write is sent to the database: what it is about, whether it is weak.
     pub fn sent(&mut self, client: u64, now_stamp: u64, all: Time) -> (Vec<usize>, bool) {
         match self.requests.get_mut(&client) {
-            Some(Request::Write { rows, stamp, weak, settled }) => {
+            Some(Request::Write { rows, stamp, weak, settled, .. }) => {
                 (*stamp, *settled) = (now_stamp, all);
                 (rows.clone(), *weak)
             }
@@ -161,7 +167,8 @@ impl Oracle {
 
     /// A write is acknowledged: the rows.
     pub fn acknowledged(&mut self, client: u64) -> Result<Vec<usize>, String> {
-        let Some(Request::Write { rows, stamp, weak, settled }) = self.requests.remove(&client)
+        let Some(Request::Write { rows, stamp, weak, settled, lacking }) =
+            self.requests.remove(&client)
         else {
             return Err(format!("request {client} was answered twice"));
         };
@@ -171,6 +178,10 @@ impl Oracle {
         self.counts.acknowledged += 1;
         for row in &rows {
             let floor = &mut self.rows[*row];
+            if lacking {
+                floor.lacking = floor.lacking.max(stamp);
+                continue;
+            }
             floor.any = floor.any.max(stamp);
             if weak {
                 floor.weak.push((settled, stamp));
@@ -179,6 +190,34 @@ impl Oracle {
             }
         }
         Ok(rows)
+    }
+
+    /// The keyspace has more replicas, which have nothing yet: a quorum may miss all so far.
+    pub fn lack(&mut self) {
+        for floor in &mut self.rows {
+            let weak = floor.weak.drain(..).map(|(_, stamp)| stamp).max();
+            floor.lacking = floor.any.max(floor.strong).max(weak.unwrap_or(0));
+            (floor.any, floor.strong) = (0, 0);
+        }
+        for request in self.requests.values_mut() {
+            match request {
+                Request::Read { database, cache, .. } => (*database, *cache) = (0, 0),
+                Request::Write { stamp, lacking, .. } => *lacking = *stamp > 0,
+            }
+        }
+    }
+
+    /// They have all, and everything has ended that was cached before they had.
+    pub fn lacks_nothing(&mut self) {
+        for floor in &mut self.rows {
+            floor.strong = floor.strong.max(floor.lacking);
+            floor.any = floor.any.max(floor.lacking);
+        }
+        for request in self.requests.values_mut() {
+            if let Request::Write { lacking, .. } = request {
+                *lacking = false;
+            }
+        }
     }
 
     /// A map was applied; says what is wrong with the change.

@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
-use super::node::SimRows;
+use super::node::{SimRows, stamp_of};
 use super::plot::MS;
 use crate::config::{Config, Time};
 use crate::custody::Durable;
@@ -263,8 +263,8 @@ impl State {
                 continue;
             }
             serve.push(at);
-            let Some((epoch, Some(row))) = rows.rows.get(&TOKEN) else { continue };
-            let stamp = u64::from_le_bytes(row.as_slice().try_into().expect("eight bytes"));
+            let Some((epoch, row @ Some(_))) = rows.live(TOKEN) else { continue };
+            let stamp = stamp_of(row.as_ref());
             if stamp < self.floor && member.custody().row_counts(map, id, TOKEN, *epoch) {
                 return Err(format!("m{at} has write {stamp}, {} is acknowledged", self.floor));
             }

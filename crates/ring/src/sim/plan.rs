@@ -28,6 +28,9 @@ pub struct Plan {
     pub hot: bool,
     /// Whether the run ends with a calm in which liveness is judged.
     pub judged: bool,
+    /// Whether rows have one replica at first, and get more. What was not acknowledged is not
+    /// judged then.
+    pub grows: bool,
 }
 
 /// How often something goes wrong by itself, in thousandths.

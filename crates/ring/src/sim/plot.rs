@@ -100,6 +100,24 @@ pub enum Fault {
         node: usize,
         time: Time,
     },
+    /// The operator says on all members whether rows are cached, within this time.
+    Policy {
+        caches: bool,
+        spread: Time,
+    },
+    /// Somebody writes past the ring, if no member caches.
+    WritePast {
+        row: usize,
+    },
+    /// The keyspace gets more replicas, which lack all rows.
+    Grow,
+    /// They get them.
+    Repair,
+    /// This one hears of no change of the schema.
+    Deaf {
+        node: usize,
+        time: Time,
+    },
     /// A machine that reaches the database and no member, in the calm.
     Outsider {
         time: Time,

@@ -73,6 +73,7 @@ pub fn staged(seed: u64) -> Plan {
         latest,
         hot: true,
         judged,
+        grows: false,
     }
 }
 

@@ -67,6 +67,7 @@ pub fn wild(seed: u64) -> Plan {
         latest,
         hot: false,
         judged: members <= JUDGED,
+        grows: false,
     }
 }
 

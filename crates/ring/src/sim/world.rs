@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::database::Database;
 use super::event::{Event, Input, Queue};
-use super::node::Node;
+use super::node::{Node, SimRows, settings};
 use super::oracle::Oracle;
 use super::plan::Plan;
 use super::plot::{MS, Trap};
@@ -16,9 +16,26 @@ use crate::io::{Action, Io};
 use crate::map::Profile;
 use crate::member::Member;
 use crate::message::{Detail, RowKey};
+use crate::schema::SchemaVersion;
+use crate::settings::Agreement;
 
 /// Between two ticks of a process.
 const TICK: Time = 100 * MS;
+
+/// What the operator has said, and how far the change of the schema is.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Nothing is to be cached.
+    pub off: bool,
+    /// Writes past the ring under way.
+    pub past: usize,
+    /// When the new replicas had got what they lacked, and everybody had heard of them.
+    pub repaired: Option<Time>,
+    /// Since when everybody has heard too.
+    pub known: Option<Time>,
+    /// What was cached of the replicas that lacked rows has ended.
+    pub over: bool,
+}
 
 pub struct World {
     pub plan: Plan,
@@ -32,6 +49,7 @@ pub struct World {
     pub cuts: Vec<(usize, usize, Time)>,
     pub database_down: Time,
     pub stamp: u64,
+    pub changes: Changes,
     pub wrong: Option<String>,
     pub trace: bool,
     /// A version that everybody must have by a time.
@@ -61,6 +79,7 @@ impl World {
             cuts: Vec::new(),
             database_down: 0,
             stamp: 0,
+            changes: Changes::default(),
             wrong: None,
             trace,
             version: None,
@@ -72,7 +91,10 @@ impl World {
             config: Arc::new(plan.config.clone()),
             plan,
         };
-        world.oracle.monotonic = world.config.hold > world.config.lease;
+        world.oracle.monotonic = world.config.hold > world.config.lease && !world.plan.grows;
+        if world.plan.grows {
+            world.database.copies = 1;
+        }
         for _ in 0..world.plan.members {
             let soon = world.random.below(200) * MS;
             world.add(soon);
@@ -144,6 +166,7 @@ impl World {
             Event::ReadAt(node, row) => self.client_read(node, row),
             Event::Check => self.check(),
             Event::Heal => self.heal(),
+            Event::WrittenPast(client) => self.written_past(client),
         }
     }
 
@@ -153,24 +176,35 @@ impl World {
         if node.member.is_some() || node.gone || node.back.is_some_and(|(t, _)| t > self.now) {
             return;
         }
-        let lost = node.back.take().is_some_and(|(_, lost)| lost);
+        let mut lost = node.back.take().is_some_and(|(_, lost)| lost);
         node.life += 1;
         let mut durable = std::mem::take(&mut node.durable);
+        if self.begins_to_hear(at) {
+            lost = true;
+            self.nodes[at].rows = SimRows::default();
+        }
         if lost {
             durable = Durable::default();
+            self.nodes[at].rows.weak_until = 0;
         }
+        let caches = self.caches();
+        self.put_policy(at, caches);
         let weight = [1, 1, 1, 2][at % 4];
-        let profile = Profile { weight, ..Profile::default() };
-        let config = self.config.clone();
+        let profile = Profile { weight, settings: settings(caches), ..Profile::default() };
+        let (config, schema) = (self.config.clone(), SchemaVersion(self.nodes[at].heard));
         let id = MemberId(at as u64);
         self.say(|| format!("m{at} starts, state lost: {lost}"));
-        let member = self.with(at, |_, io| Member::start(id, profile, config, durable, io));
+        let member = self.with(at, |_, io| {
+            let mut member = Member::start(id, profile, config, durable, io);
+            member.set_schema(schema);
+            member
+        });
         self.nodes[at].member = Some(member);
         self.input(at, Input::Tick);
     }
 
     /// Something with a process, its clock and its cache; what it wants done is done.
-    fn with<T>(
+    pub fn with<T>(
         &mut self,
         at: usize,
         what: impl FnOnce(Option<&mut Member>, &mut Io<'_>) -> T,
@@ -187,6 +221,8 @@ impl World {
         };
         let result = what(node.member.as_mut(), &mut io);
         let actions = io.actions;
+        let agrees = node.member.as_ref().is_some_and(|m| m.agreement() == Agreement::Same);
+        node.rows.idle = !node.caches || !agrees;
         self.perform(at, actions.into());
         result
     }
@@ -208,6 +244,11 @@ impl World {
         if self.trace && !matches!(input, Input::Tick) {
             self.say(|| format!("m{at} <- {input:?}"));
         }
+        match input {
+            Input::Policy(caches) => return self.policy_changes(at, caches),
+            Input::Heard(schema) => return self.hears(at, schema),
+            _ => {}
+        }
         if matches!(input, Input::Tick) {
             let life = self.nodes[at].life;
             self.queue.push(self.now + TICK, Event::Input(at, Some(life), Input::Tick));
@@ -226,6 +267,7 @@ impl World {
                 Input::Leave => member.leave(),
                 Input::Want(shard) => member.want(shard, io),
                 Input::MoveOn => member.move_on(io),
+                Input::Policy(_) | Input::Heard(_) => {}
             }
         });
     }

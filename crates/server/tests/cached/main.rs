@@ -12,5 +12,7 @@ mod node;
 mod orders;
 mod reads;
 mod ring;
+mod ring_schema;
+mod ring_world;
 mod silent;
 mod writes;

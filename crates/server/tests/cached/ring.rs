@@ -1,142 +1,13 @@
 //! Several instances over one database as one cache.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use afterglow::config::TablePolicies;
-use afterglow::frontend::cql::cached::RingConfig;
-use afterglow::ring_link::{Secret, Secrets};
-use afterglow_cql::frame::Version;
-use afterglow_cql::message::Consistency;
 use afterglow_loadgen::rng::Rng;
-use afterglow_testkit::fake_backend::{COPIES, FakeBackend};
-use tempfile::TempDir;
 
-use crate::node::{Client, Node, Setup, database, database_that_may_be_mute, direct, wait_until};
-
-/// A ring whose members come and go within a test's time.
-struct World {
-    database: Arc<FakeBackend>,
-    setups: Vec<Setup>,
-    nodes: Vec<Option<Node>>,
-    _directories: Vec<TempDir>,
-}
-
-/// An address of loopback that nobody listens on.
-fn free_address() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
-
-fn ring_config(hold: Duration) -> RingConfig {
-    let listen = free_address();
-    let mut protocol = RingConfig::protocol(hold);
-    (protocol.stable, protocol.probe, protocol.deserted) = (200_000, 300_000, 1_500_000);
-    RingConfig {
-        listen,
-        advertised: listen.to_string(),
-        secrets: Secrets::of([Secret::of(b"only for this test, and long enough")]),
-        name: "test".into(),
-        weight: 100,
-        zone: "a".into(),
-        protocol,
-    }
-}
-
-impl World {
-    fn new(members: usize) -> World {
-        World::over(database(), members)
-    }
-
-    /// All of them run and have the same part of the shards.
-    fn settled(members: usize) -> World {
-        let mut world = World::new(members);
-        (0..members).for_each(|member| world.start(member));
-        world.settle();
-        world
-    }
-
-    fn over(database: FakeBackend, members: usize) -> World {
-        direct(
-            &database,
-            "CREATE TABLE afterglow.ring (data_center text, name text, version bigint, map blob, \
-             PRIMARY KEY (data_center, name))",
-        );
-        let directories: Vec<TempDir> = (0..members).map(|_| TempDir::new().unwrap()).collect();
-        let setup = |directory: &TempDir| {
-            let mut setup = Setup::new(directory.path(), &database, "ks.*=exclusive");
-            setup.hold = Duration::from_secs(2);
-            setup.ring = Some(ring_config(setup.hold));
-            setup
-        };
-        let setups = directories.iter().map(setup).collect();
-        let nodes = (0..members).map(|_| None).collect();
-        World { database: database.into(), setups, nodes, _directories: directories }
-    }
-
-    /// Starts a member, and waits until it may serve.
-    fn start(&mut self, member: usize) {
-        let node = self.setups[member].start();
-        self.nodes[member] = Some(node);
-    }
-
-    fn node(&self, member: usize) -> &Node {
-        self.nodes[member].as_ref().expect("it runs")
-    }
-
-    fn client(&self, member: usize) -> Client {
-        self.node(member).client(Version::V4)
-    }
-
-    fn running(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.iter().flatten()
-    }
-
-    /// Waits until all that run are members, have a lease, and own as many shards as the others.
-    fn settle(&self) {
-        let count = self.running().count();
-        for node in self.running() {
-            wait_until("all members have the same part of the shards", || {
-                let status = node.ring().status();
-                let even = status.members.iter().all(|member| {
-                    member.state == "active" && member.shards.abs_diff(status.shards / count) <= 1
-                });
-                even && status.members.len() == count && status.lease_ms > 0
-            });
-        }
-    }
-
-    /// The second of two members is away, and the first has its shards.
-    fn without_the_second(&mut self) {
-        self.nodes[1].take().unwrap().stop();
-        wait_until("it is gone from the map", || self.node(0).ring().status().members.len() == 1);
-    }
-
-    fn count(&self, parts: &[&str]) -> u64 {
-        self.running().map(|node| node.count(parts)).sum()
-    }
-
-    /// Writes rows of `ks.t` past the ring, while no member that runs caches the table.
-    fn write_past(&self, rows: impl Iterator<Item = (String, String)>) {
-        let off = ["afterglow_passes_total", "reason=\"policy_off\""];
-        let before: Vec<_> = self.running().map(|node| node.count(&off)).collect();
-        self.running().for_each(|node| set_policy(node, "ks.*=off"));
-        for (node, before) in self.running().zip(before) {
-            let mut client = node.client(Version::V4);
-            wait_until("nothing is cached", || {
-                client.value("none");
-                node.count(&off) > before
-            });
-        }
-        for (key, value) in rows {
-            let text = format!("INSERT INTO ks.t (k, v) VALUES ('{key}', '{value}')");
-            direct(&self.database, &text);
-        }
-        self.running().for_each(|node| set_policy(node, "ks.*=exclusive"));
-    }
-}
+use crate::node::{Client, Node, database_that_may_be_mute, wait_until};
+use crate::ring_world::{FILLS, World, carried, read_all, set_policy};
 
 #[test]
 fn a_row_is_cached_by_its_owner_and_answered_by_all() {
@@ -192,21 +63,6 @@ fn a_member_that_dies_is_replaced_and_one_that_leaves_hands_over() {
         assert_eq!(left.value(&format!("k{n}")).as_deref(), Some("two"));
         left.put(&format!("k{n}"), "three");
         assert_eq!(client.value(&format!("k{n}")).as_deref(), Some("three"));
-    }
-}
-
-const FILLS: [&str; 2] = ["afterglow_fills_total", "\"installed\""];
-
-fn carried(from: &str) -> [&str; 2] {
-    ["afterglow_carried_total", from]
-}
-
-/// Reads all of these rows through each client.
-fn read_all(clients: &mut [Client], values: &[&str]) {
-    for (n, value) in values.iter().enumerate() {
-        for client in &mut *clients {
-            assert_eq!(client.value(&format!("k{n}")).as_deref(), Some(*value), "k{n}");
-        }
     }
 }
 
@@ -303,50 +159,6 @@ fn an_instance_that_was_away_while_the_policy_was_another_serves_no_row_of_befor
     read_all(&mut clients, &["two"; 40]);
 }
 
-/// A keyspace gets more copies, which lack rows until a repair. Who joins after that has not heard
-/// of it.
-#[test]
-fn no_row_that_new_copies_lack_is_stale_for_good_at_an_owner_that_has_come_since() {
-    let mut world = World::new(2);
-    for setup in &mut world.setups {
-        setup.hold = Duration::from_secs(60);
-        setup.times.weak_max_age = Duration::from_secs(2);
-        setup.ring.as_mut().unwrap().protocol.hold = 60_000_000;
-    }
-    world.database.replicate();
-    world.start(0);
-    world.settle();
-    let mut clients = vec![world.client(0)];
-    (0..20).for_each(|n| clients[0].put(&format!("k{n}"), "one"));
-    // Copies stand for what the keyspace's replication promises: that is one at first.
-    world.database.set_copies([true, false, false]);
-    for n in 0..20 {
-        let text = format!("INSERT INTO ks.t (k, v) VALUES ('k{n}', 'two')");
-        clients[0].raw().query(&text, Consistency::One).unwrap();
-    }
-    world.database.set_copies([true; COPIES]);
-    let replication = "{'class': 'SimpleStrategy', 'replication_factor': 3}";
-    clients[0].run(&format!("ALTER KEYSPACE ks WITH replication = {replication}"));
-    world.database.set_copies([false, true, true]);
-    world.start(1);
-    world.settle();
-    clients.push(world.client(1));
-    wait_until("the new owner has filled rows", || {
-        for n in 0..20 {
-            clients.iter_mut().for_each(|client| drop(client.value(&format!("k{n}"))));
-        }
-        world.node(1).count(&FILLS) >= 8
-    });
-    world.database.set_copies([true; COPIES]);
-    world.database.deliver_hints();
-    for n in 0..20 {
-        let key = format!("k{n}");
-        for client in &mut clients {
-            wait_until("the row is read again", || client.value(&key).as_deref() == Some("two"));
-        }
-    }
-}
-
 /// The ring goes on, which needs transactions: a member dies, and others get its shards.
 fn goes_on_without_one(mut world: World) {
     world.nodes[1].take().unwrap().crash();
@@ -379,11 +191,6 @@ fn a_ring_goes_on_while_the_first_node_of_the_database_answers_no_transaction() 
     world.settle();
     mute.store(true, Ordering::SeqCst);
     goes_on_without_one(world);
-}
-
-/// Puts another policy in force, as SIGHUP does.
-fn set_policy(node: &Node, policy: &str) {
-    node.policies.replace(TablePolicies { rules: vec![policy.parse().unwrap()] });
 }
 
 /// The settings in which an instance differs from its ring.

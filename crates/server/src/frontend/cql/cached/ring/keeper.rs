@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use afterglow_ring::{Map, MemberId, Standing};
+use afterglow_ring::{Map, MemberId, SchemaVersion, Standing};
 use afterglow_rowcache::claims::Claims;
 use afterglow_rowcache::write_scope::WriteScope;
 use futures_channel::{mpsc, oneshot};
 use futures_util::{FutureExt, StreamExt};
+use uuid::Uuid;
 
 use super::core::{DatabaseJob, Ring, now};
 use super::database::Database;
@@ -130,18 +131,31 @@ impl RingKeeper {
         {
             self.ring.distrust_older();
         }
-        self.ring.with(|member, io| member.tick(io));
+        let schema = self.schema();
+        self.ring.with(|member, io| {
+            member.set_schema(schema);
+            member.tick(io);
+        });
         self.keep_row_of_others();
         self.follow_map();
         self.note();
     }
 
+    /// Up to where the control connection has told of changes of the schema. To know it late is
+    /// safe: the cache has been told of each change before its version is noted.
+    fn schema(&self) -> SchemaVersion {
+        let noted = self.shared.schema_version.read();
+        let version = noted.as_deref().and_then(|version| Uuid::parse_str(version).ok());
+        version.map_or_else(SchemaVersion::default, |version| SchemaVersion(version.as_u128()))
+    }
+
+    fn has_row_of_others(&self) -> bool {
+        matches!(self.row.state.get(), Some(LeaseRowState::Ours { .. }))
+    }
+
     /// The claim counts only while no instance without a ring can cache beside us.
     fn keep_row_of_others(&mut self) {
-        if matches!(self.row.state.get(), Some(LeaseRowState::Ours { .. }))
-            || self.row.asking.get()
-            || now() < self.row.at.get()
-        {
+        if self.has_row_of_others() || self.row.asking.get() || now() < self.row.at.get() {
             return;
         }
         self.row.asking.set(true);

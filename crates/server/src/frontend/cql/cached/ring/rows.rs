@@ -66,7 +66,7 @@ impl Rows for RingRows {
         None // rows are looked up beside the member
     }
 
-    fn install(&mut self, _: &RowKey, _: u64, _: Option<Vec<u8>>) {
+    fn install(&mut self, _: &RowKey, _: u64, _: Option<Vec<u8>>, _: bool) {
         unreachable!("rows are filled beside the member");
     }
 
