@@ -12,6 +12,7 @@ mod node;
 mod orders;
 mod reads;
 mod ring;
+mod ring_beside;
 mod ring_schema;
 mod ring_world;
 mod silent;

@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use super::super::{Backend, Cluster, CqlShared, Fetched, LeftNodes, NodeId};
 use super::FillWaiter;
+use super::ring::is_ring;
 use super::setting::setting_of;
 use super::state::CachedState;
 use crate::config::LivePolicies;
@@ -112,6 +113,8 @@ impl Keeper {
         if self.policies.current().1.any_exclusive() {
             self.keep_lease().await;
         } else {
+            // Nobody asks any more who has the lease.
+            self.shared.beside_ring.store(false, Ordering::Release);
             self.shared.settled.store(true, Ordering::Release);
             self.front_end.config.metrics.lease.set(LeaseState::NotNeeded);
         }
@@ -162,11 +165,13 @@ impl Keeper {
             }
             Change::Acquired { .. } => {
                 self.holder = None;
+                self.shared.beside_ring.store(false, Ordering::Release);
                 metrics.lease.acquired.inc();
                 metrics.lease.set(LeaseState::Held);
             }
             Change::HeldByOther(holder) => {
                 metrics.lease.set(LeaseState::HeldByOther);
+                self.shared.beside_ring.store(is_ring(holder), Ordering::Release);
                 if self.holder.replace(holder) != Some(holder) {
                     tracing::warn!(%holder, "another instance holds the lease: `exclusive` tables pass through");
                 }

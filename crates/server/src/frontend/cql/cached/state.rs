@@ -33,6 +33,9 @@ pub(super) struct CachedState {
     pub(super) ring: OnceLock<Arc<Ring>>,
     /// Whether several instances share the tables; the ring is there soon then.
     pub(super) sharing: bool,
+    /// We have no ring, and one has the lease: what is written through us its members would not
+    /// hear of.
+    pub(super) beside_ring: AtomicBool,
     /// What is known of the database's lightweight transactions.
     pub(super) paxos: Paxos,
     /// The data centre of the node that we talk to.
@@ -142,6 +145,7 @@ impl CachedState {
             fill_timeout,
             ring: OnceLock::new(),
             sharing,
+            beside_ring: AtomicBool::new(false),
             paxos: Paxos::default(),
             data_center: RwLock::default(),
             cluster: RwLock::default(),

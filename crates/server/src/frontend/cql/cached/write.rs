@@ -7,6 +7,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use afterglow_cql::frame::Envelope;
 use afterglow_cql::message::{BatchKind, Request as Message, Values};
@@ -41,6 +42,10 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
     let dead_after = dead_after(shared, &touched, &newest);
     if shared.sharing {
         return write_in_ring::route(shared, request, touched, weak, dead_after);
+    }
+    if shared.beside_ring.load(Ordering::Acquire) {
+        write_in_ring::not_now(request, BESIDE_RING);
+        return None;
     }
     let touched = Rc::new(touched);
     let in_steps = touched.conditional || touched.may_happen_in_part();
@@ -91,6 +96,9 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
         }
     }))
 }
+
+const BESIDE_RING: &str = "a ring of Afterglow instances caches these tables: write through one of \
+     them, or give this one --ring-address";
 
 /// See [`Nature`](afterglow_rowcache::intents::words::Nature).
 fn dead_after(shared: &CachedState, touched: &WriteScope, newest: &Index) -> u32 {

@@ -31,9 +31,13 @@ pub(super) fn route(
     dead_after: u32,
 ) -> Option<Later> {
     let Some(ring) = shared.ring.get().cloned() else {
-        not_now(request);
+        not_now(request, UNREACHABLE);
         return None;
     };
+    if !ring.admits() {
+        not_now(request, HELD_BY_OTHER);
+        return None;
+    }
     let in_ring = InRing { shared: shared.clone(), request, touched, weak };
     // Begun at once if possible, so that reads behind it on its connection find its gates closed.
     let begun = match shared.cache.backpressure() {
@@ -66,7 +70,7 @@ impl InRing {
     async fn carry_out(self, mut write: RingWrite) {
         let InRing { shared, mut request, touched, mut weak } = self;
         if !write.permitted().await {
-            return not_now(request);
+            return not_now(request, UNREACHABLE);
         }
         let answer = request.call().await;
         weak |= request.went_far();
@@ -116,9 +120,12 @@ async fn widen(shared: &CachedState, replaced: &WriteScope, result: WriteResult)
     }
 }
 
+const UNREACHABLE: &str = "the instances that own the written rows cannot be reached: try again";
+const HELD_BY_OTHER: &str = "an Afterglow without this ring may have the written rows cached: \
+     write through it, or stop it";
+
 /// Nothing was sent: drivers try another instance.
-fn not_now(request: Request) {
-    let reason = "the instances that own the written rows cannot be reached: try again";
+pub(super) fn not_now(request: Request, reason: &str) {
     request.into_responder().error(&ErrorBody::new(ErrorCode::Overloaded, reason));
 }
 

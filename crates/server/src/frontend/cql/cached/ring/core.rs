@@ -67,6 +67,8 @@ pub struct Ring {
     pub(super) silent_owners: SilentOwners,
     /// See [`Ring::close`].
     closed: AtomicBool,
+    /// See [`Ring::admit`].
+    admits: AtomicBool,
 }
 
 struct Locked {
@@ -147,6 +149,7 @@ impl Ring {
             gets: Mutex::default(),
             silent_owners: SilentOwners::default(),
             closed: AtomicBool::new(false),
+            admits: AtomicBool::new(false),
         })
     }
 
@@ -189,6 +192,17 @@ impl Ring {
             inner.generation = generation;
             self.with_locked(inner, |member, _| member.set_settings(settings()));
         }
+    }
+
+    /// Whether clients may write. They may not while an instance without this ring can have the
+    /// written rows cached: it would not hear of the write, and go on serving what was before it.
+    pub fn admit(&self, admits: bool) {
+        self.admits.store(admits, Ordering::Release);
+    }
+
+    /// See [`Ring::admit`].
+    pub fn admits(&self) -> bool {
+        self.admits.load(Ordering::Acquire)
     }
 
     /// Whether the settings are those of the ring; and the settings.

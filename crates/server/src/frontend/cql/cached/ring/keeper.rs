@@ -137,6 +137,7 @@ impl RingKeeper {
             member.tick(io);
         });
         self.keep_row_of_others();
+        self.ring.admit(self.has_row_of_others() || !policies.any_exclusive());
         self.follow_map();
         self.note();
     }
@@ -153,7 +154,8 @@ impl RingKeeper {
         matches!(self.row.state.get(), Some(LeaseRowState::Ours { .. }))
     }
 
-    /// The claim counts only while no instance without a ring can cache beside us.
+    /// The claim counts only while no instance without a ring can cache beside us, and so do
+    /// permits to write.
     fn keep_row_of_others(&mut self) {
         if self.has_row_of_others() || self.row.asking.get() || now() < self.row.at.get() {
             return;
@@ -165,7 +167,7 @@ impl RingKeeper {
             if let Some(LeaseRowState::HeldBy(other)) = state
                 && row.state.get() != state
             {
-                tracing::warn!(%other, "an instance without this ring holds the lease: `exclusive` tables pass through until it has ended");
+                tracing::warn!(%other, "an instance without this ring holds the lease: reads of `exclusive` tables pass through and writes are refused until it has ended; stop it");
             }
             row.state.set(state);
             row.at.set(now() + RETRY.as_micros() as u64);

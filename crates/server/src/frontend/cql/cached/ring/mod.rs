@@ -35,6 +35,7 @@ pub(super) use self::ask::RemoteRow;
 pub(super) use self::carry::carried;
 pub(super) use self::core::Ring;
 pub(super) use self::keeper::RingKeeper;
+pub(super) use self::lease_row::is_ring;
 pub(super) use self::setup::OpenRing;
 pub use self::setup::RingConfig;
 pub use self::status::{DifferenceStatus, MemberStatus, RingHandle, RingStatus};
