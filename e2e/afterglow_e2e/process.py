@@ -4,7 +4,9 @@ only.
 
 import contextlib
 import errno
+import itertools
 import os
+import random
 import re
 import shutil
 import signal
@@ -54,12 +56,37 @@ def pin(pid, cpus):
             os.sched_setaffinity(int(task.name), cpus)
 
 
-def free_port(address="127.0.0.1"):
-    """A TCP port nobody listens on at `address` now."""
+def ports():
+    """Ports below those that the kernel gives to connections, in turn: none comes again soon. Each
+    lane of the tests has its own, and each process begins elsewhere.
+    """
+    lane = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % LANES
+    size = (PORTS[1] - PORTS[0]) // LANES
+    begin = random.randrange(size)
+    for number in itertools.count(begin):
+        yield PORTS[0] + lane * size + number % size
+
+
+PORTS, LANES = (10_000, 32_000), 4
+NEXT_PORT = ports()
+
+
+def is_free(address, port):
+    """Whether nobody listens there."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((address, 0))
-        return probe.getsockname()[1]
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return False
+        return True
+
+
+def free_port(address="127.0.0.1"):
+    """A TCP port nobody listens on at `address` now, and that nobody here was given before."""
+    return next(port for port in NEXT_PORT if is_free(address, port))
 
 
 def connections_to(address, port, pid="self"):
