@@ -20,7 +20,7 @@ def odd_document(random, members):
     members = [*members]
     at = random.randrange(len(members))
     name, value = members[at]
-    how = random.randrange(9)
+    how = random.randrange(10)
     if how == 0:
         members[at] = name.upper(), value
     elif how == 1:
@@ -36,6 +36,10 @@ def odd_document(random, members):
     elif how == 6:
         members.append(("nothing", 1))
     elif how == 7:
+        # A server folds the first over the second, before that is folded itself.
+        other = name.upper(), random.choice(members)[1]
+        members[at : at + 1] = [(f'"{name.upper()}"', value), other]
+    elif how == 8:
         return document_of(members) + random.choice(("x", "{}", ",", " "))
     else:
         del members[at]

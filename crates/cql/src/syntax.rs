@@ -232,8 +232,12 @@ pub enum Term {
     Null,
     /// `(x, y)`.
     Tuple(Vec<Term>),
-    /// `uuid()` or `now()`: a value that the server makes anew, and that no row has yet.
-    Unique,
+    /// `uuid()` or `now()`: a value that the server makes anew, and that no row has yet. `timed`:
+    /// it is a time-based one.
+    Unique {
+        /// Whether it fits a `timeuuid`.
+        timed: bool,
+    },
     /// A collection or user type literal, another function call, a cast, arithmetic: not looked
     /// into.
     Complex,

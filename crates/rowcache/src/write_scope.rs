@@ -7,7 +7,7 @@ use afterglow_cql::statement::Marker;
 use afterglow_cql::token::murmur3;
 use uuid::Uuid;
 
-use crate::gate::{GateScope, slot_of};
+use crate::gate::{GateScope, SLOT_BITS, slot_of};
 
 mod bytes;
 
@@ -15,6 +15,8 @@ pub use bytes::MalformedScope;
 
 /// More partitions than this in one write count as their tables.
 const MAX_SLOTS: usize = 512;
+/// More rows and partitions to drop than this in one write count as their tables.
+const MAX_DROPS: usize = 8 * MAX_SLOTS;
 
 /// The engine's group of a table's rows. It is by id: a table that was dropped and created again is
 /// another table.
@@ -116,6 +118,18 @@ impl WriteScope {
     /// The same gates, and nothing to drop.
     pub fn without_drops(self) -> WriteScope {
         WriteScope { invalidations: Vec::new(), ..self }
+    }
+
+    /// The same gates, and all to drop that is behind them. A new row has nothing to drop if its
+    /// gate was closed before the write was sent. Elsewhere its absence may have been cached.
+    pub fn with_all_behind_gates(mut self) -> WriteScope {
+        let of_slot = |slot: &u32| Invalidation::Partition(u64::from(*slot) << (64 - SLOT_BITS));
+        self.invalidations.extend(self.slots.iter().map(of_slot));
+        if !self.tables.is_empty() {
+            let all = self.planned.iter().map(|id| Invalidation::Table(group_of(*id)));
+            self.invalidations.extend(all);
+        }
+        self
     }
 
     /// Whether nothing at all is touched.
@@ -292,7 +306,8 @@ impl WriteScope {
         match template.bind(value, &mut key) {
             Ok(()) => {
                 if self.slot(gate, template.table(), key.partition_key()).is_some() {
-                    self.invalidations.push(Invalidation::Row(key.engine_key().to_vec()));
+                    let row = Invalidation::Row(key.engine_key().to_vec());
+                    self.drops(gate, template.table(), row);
                 }
             }
             Err(KeyError::NoPartition) => self.table(gate, template.table()),
@@ -312,10 +327,18 @@ impl WriteScope {
         match template.partition_key(value, &mut key) {
             Ok(()) => {
                 if let Some(token) = self.slot(gate, template.table(), &key) {
-                    self.invalidations.push(Invalidation::Partition(token));
+                    self.drops(gate, template.table(), Invalidation::Partition(token));
                 }
             }
             Err(_) => self.table(gate, template.table()),
+        }
+    }
+
+    /// Adds a row or partition of a table, or all of the table if there are too many.
+    fn drops(&mut self, gate: u32, table: Uuid, one: Invalidation) {
+        match self.invalidations.len() {
+            0..MAX_DROPS => self.invalidations.push(one),
+            _ => self.table(gate, table),
         }
     }
 
@@ -335,10 +358,19 @@ impl WriteScope {
 
     fn table(&mut self, gate: u32, id: Uuid) {
         self.gate(gate);
-        let invalidation = Invalidation::Table(group_of(id));
-        if !self.invalidations.contains(&invalidation) {
-            self.invalidations.push(invalidation);
+        if !self.is_whole(id) {
+            self.invalidations.insert(0, Invalidation::Table(group_of(id)));
         }
+    }
+
+    /// Whether all of a table is to be dropped. Tables come first among what is to be dropped, so
+    /// this is cheap however much that is.
+    fn is_whole(&self, id: Uuid) -> bool {
+        let tables = self.invalidations.iter().map_while(|one| match one {
+            Invalidation::Table(group) => Some(*group),
+            _ => None,
+        });
+        tables.into_iter().any(|group| group == group_of(id))
     }
 
     fn gate(&mut self, gate: u32) {
@@ -347,8 +379,8 @@ impl WriteScope {
         }
     }
 
-    /// Adds the slot of a partition and gives its token; `None` when there are too many and the
-    /// whole table was added instead.
+    /// Adds the slot of a partition and gives its token; `None` if the whole table is to be
+    /// dropped, because there are too many or for another reason.
     fn slot(&mut self, gate: u32, table: Uuid, partition_key: &[u8]) -> Option<u64> {
         let token = token_of(gate, partition_key);
         let slot = slot_of(token);
@@ -359,18 +391,21 @@ impl WriteScope {
                 self.transaction.get_or_insert_with(|| (table, partition_key.to_vec()));
             *more |= (transaction.0, &transaction.1[..]) != (table, partition_key);
         }
+        if self.is_whole(table) {
+            return None;
+        }
         let plain = murmur3(partition_key);
-        if !self.tokens.contains(&plain) {
-            self.tokens.push(plain);
-        }
-        if self.slots.contains(&slot) {
-            return Some(token);
-        }
-        if self.slots.len() >= MAX_SLOTS {
+        let is_new = (!self.slots.contains(&slot), !self.tokens.contains(&plain));
+        if is_new.0 && self.slots.len() >= MAX_SLOTS || is_new.1 && self.tokens.len() >= MAX_SLOTS {
             self.table(gate, table);
             return None;
         }
-        self.slots.push(slot);
+        if is_new.0 {
+            self.slots.push(slot);
+        }
+        if is_new.1 {
+            self.tokens.push(plain);
+        }
         Some(token)
     }
 

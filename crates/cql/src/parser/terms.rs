@@ -132,7 +132,7 @@ impl Parser<'_> {
         let name = self.function_name()?;
         self.expect("(")?;
         if self.symbol(")") {
-            return Ok(if name.is_some_and(makes_unique) { Term::Unique } else { Term::Complex });
+            return Ok(name.and_then(made_by).unwrap_or(Term::Complex));
         }
         self.list(Self::term)?;
         self.expect(")")?;
@@ -156,15 +156,20 @@ impl Parser<'_> {
     }
 }
 
-/// Whether a function without arguments makes another value each time. Without a keyspace these are
-/// names that every server has a function of its own for. It prefers that to one of the keyspace.
-/// Names that came later may be functions of users on older servers, unless they say `system`.
-fn makes_unique(function: TableName) -> bool {
-    match function.keyspace.as_deref() {
-        None => ["uuid", "now"].contains(&function.name.as_str()),
-        Some("system") => {
-            ["uuid", "now", "currenttimeuuid", "current_timeuuid"].contains(&function.name.as_str())
-        }
-        Some(_) => false,
+/// What a function without arguments makes, if that is another value each time. Without a keyspace
+/// these are names that every server has a function of its own for. It prefers that to one of the
+/// keyspace, if the column can have what its own makes. Names that came later may be functions of
+/// users on older servers, unless they say `system`.
+fn made_by(function: TableName) -> Option<Term> {
+    let is_system = match function.keyspace.as_deref() {
+        None => false,
+        Some("system") => true,
+        Some(_) => return None,
+    };
+    match function.name.as_str() {
+        "uuid" => Some(Term::Unique { timed: false }),
+        "now" => Some(Term::Unique { timed: true }),
+        "currenttimeuuid" | "current_timeuuid" if is_system => Some(Term::Unique { timed: true }),
+        _ => None,
     }
 }

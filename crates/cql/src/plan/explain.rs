@@ -139,7 +139,7 @@ fn bound(keys: &BoundKeys) -> String {
     let lists = match &keys.source {
         KeySource::Json(_, marker) => {
             return format!(
-                "the row whose key the JSON bound to {} has; all rows of its partition or of the table if the key is not certain",
+                "the rows of the partition that the JSON bound to {} names; all rows of the table if its key is not certain",
                 marker_name(marker)
             );
         }
@@ -287,7 +287,10 @@ mod tests {
             ],
         );
         has("DELETE FROM t WHERE k IN ?", &["all rows of the partitions each element of ?;"]);
-        has("INSERT INTO n JSON ?", &["the row whose key the JSON bound to ? has", "not certain"]);
+        has(
+            "INSERT INTO n JSON ?",
+            &["the partition that the JSON bound to ? names", "not certain"],
+        );
         has("INSERT INTO n JSON '{\"k\": 5}'", &["the row 0x00000005"]);
         has(
             "INSERT INTO e (k, c) VALUES (uuid(), 1)",

@@ -2,9 +2,13 @@
 //!
 //! Names in the document are folded as Cassandra folds them: `"\"MyCol\""` as it is, others to
 //! lower case. Only values are taken whose bytes are certain. Whatever else is in the document, the
-//! row is the same, or the database refuses it.
+//! key is the same, or the database refuses it.
+//!
+//! In a table with clustering columns the whole partition is named. Without `DEFAULT UNSET` the
+//! statement sets static columns to null that it does not name, also one that was added a moment
+//! ago and that this instance has not heard of.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
 
@@ -20,58 +24,52 @@ use crate::statement::Literal;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JsonKeys {
     partition: Vec<(Column, KeyClass)>,
-    /// None for a table with static columns: without `DEFAULT UNSET` an INSERT JSON sets those that
-    /// it does not name to null.
-    clustering: Option<Vec<(Column, KeyClass)>>,
+    /// Whether a partition is one row: then the table cannot have static columns.
+    is_one_row: bool,
 }
 
 impl JsonKeys {
     pub(crate) fn new(table: &TableSchema) -> JsonKeys {
         let partition = table.partition_key.iter().map(|c| (c.clone(), KeyClass::PARTITION));
-        let class = |c: &Column| (c.clone(), KeyClass::of_clustering(&c.cql_type));
-        JsonKeys {
-            partition: partition.collect(),
-            clustering: table
-                .statics
-                .is_empty()
-                .then(|| table.clustering.iter().map(class).collect()),
-        }
+        JsonKeys { partition: partition.collect(), is_one_row: table.clustering.is_empty() }
     }
 
     /// The row or partition that a document names.
     pub(crate) fn of(&self, table: Uuid, text: &str) -> NamedKeys {
         let Some(named) = folded(text) else { return NamedKeys::Table };
-        let parts = |columns: &[(Column, KeyClass)]| -> Option<Vec<Part>> {
-            let part = |(column, class): &(Column, KeyClass)| {
-                let value = named.get(&column.name)?;
-                let slot = ValueSource::Literal(encode(value, &column.cql_type)?);
-                Some(Part { slot, class: *class })
-            };
-            columns.iter().map(part).collect()
+        let part = |(column, class): &(Column, KeyClass)| {
+            let value = named.get(&column.name)?;
+            let slot = ValueSource::Literal(encode(value, &column.cql_type)?);
+            Some(Part { slot, class: *class })
         };
-        let Some(partition) = parts(&self.partition) else { return NamedKeys::Table };
-        let partition = PartitionTemplate { table, parts: partition };
-        match self.clustering.as_deref().and_then(parts) {
-            Some(clustering) => NamedKeys::Rows(vec![KeyTemplate { partition, clustering }]),
-            None => NamedKeys::Partitions(vec![partition]),
+        let parts: Option<Vec<Part>> = self.partition.iter().map(part).collect();
+        let Some(parts) = parts else { return NamedKeys::Table };
+        let partition = PartitionTemplate { table, parts };
+        match self.is_one_row {
+            true => NamedKeys::Rows(vec![KeyTemplate { partition, clustering: Vec::new() }]),
+            false => NamedKeys::Partitions(vec![partition]),
         }
     }
 }
 
 /// The members by the names of their columns; `None` if the text is no strict JSON, or if servers
 /// may disagree on which member is which column's.
+///
+/// A server folds one name after the other, in place: what it folds may overwrite a member whose
+/// name is not folded yet. So a folded name must differ from every name as it is written, too.
 fn folded(text: &str) -> Option<HashMap<String, JsonValue>> {
-    let mut named = HashMap::new();
-    for (name, value) in members(text)? {
-        let name = match name.strip_prefix('"') {
+    let (mut named, mut seen) = (HashMap::new(), HashSet::new());
+    for (written, value) in members(text)? {
+        let name = match written.strip_prefix('"') {
             Some(rest) if rest.ends_with('"') => rest[..rest.len() - 1].to_owned(),
             // Java folds other letters into these too.
-            _ if !name.is_ascii() => return None,
-            _ => name.to_ascii_lowercase(),
+            _ if !written.is_ascii() => return None,
+            _ => written.to_ascii_lowercase(),
         };
-        if named.insert(name, value).is_some() {
+        if (written != name && !seen.insert(written)) || !seen.insert(name.clone()) {
             return None;
         }
+        named.insert(name, value);
     }
     Some(named)
 }

@@ -170,9 +170,7 @@ fn values_of(column: &Column, relations: &[Relation]) -> Option<ColumnValues> {
         return None;
     }
     let terms: Vec<&Term> = match relation {
-        Relation::Column { op: Operator::Equal, values, .. }
-            if matches!(values[..], [Term::Unique]) && makes_unique(column) =>
-        {
+        Relation::Column { op: Operator::Equal, values, .. } if is_made(values, column) => {
             return Some(ColumnValues::Unique);
         }
         Relation::Column { op: Operator::Equal | Operator::In, values, .. } => {
@@ -197,10 +195,14 @@ fn values_of(column: &Column, relations: &[Relation]) -> Option<ColumnValues> {
     slots.collect::<Option<_>>().map(ColumnValues::Listed)
 }
 
-/// Whether the server's own functions can make a value of this column. For another type it may take
-/// a function of the keyspace.
-fn makes_unique(column: &Column) -> bool {
-    matches!(column.cql_type.as_str(), "uuid" | "timeuuid")
+/// Whether the server's own function makes the value of a column. `uuid()` makes no `timeuuid`, and
+/// nothing makes other types: for these the server takes a function of the keyspace.
+fn is_made(values: &[Term], column: &Column) -> bool {
+    match (values, column.cql_type.as_str()) {
+        ([Term::Unique { .. }], "uuid") => true,
+        ([Term::Unique { timed }], "timeuuid") => *timed,
+        _ => false,
+    }
 }
 
 fn speaks_of(relation: &Relation, column: &str) -> bool {

@@ -31,7 +31,7 @@ pub(crate) fn slot(term: &Term, cql_type: &str) -> Result<ValueSource, Uncertain
             encode(literal, cql_type).map(ValueSource::Literal).ok_or(Uncertain::Literal)
         }
         Term::Null => Err(Uncertain::Literal),
-        Term::Tuple(_) | Term::Unique | Term::Complex => Err(Uncertain::Expression),
+        Term::Tuple(_) | Term::Unique { .. } | Term::Complex => Err(Uncertain::Expression),
     }
 }
 

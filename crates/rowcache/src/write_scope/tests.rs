@@ -132,8 +132,8 @@ fn a_write_to_one_partition_happens_as_a_whole_and_to_several_perhaps_in_part() 
     }
 }
 
-/// What a text touches when this is bound to each of its markers: gates, and kinds of drops.
-fn bound(text: &str, value: &[u8]) -> (Vec<GateScope>, Vec<&'static str>) {
+/// What texts touch together when this is bound to each of their markers.
+fn bound_scope(texts: &[&str], value: &[u8]) -> WriteScope {
     let table = TableSchema {
         partition_key: vec![Column::new("k", "uuid")],
         clustering: vec![Column::new("c", "timeuuid")],
@@ -141,11 +141,19 @@ fn bound(text: &str, value: &[u8]) -> (Vec<GateScope>, Vec<&'static str>) {
         ..TableSchema::new("ks".into(), "t".into(), Uuid::from_u128(7))
     };
     let known = Known::Table(table.id);
-    let Plan::Write(plan) = analyse(&parse(text), &Schema::of_tables([table]), None) else {
-        panic!("{text} is a write")
-    };
+    let schema = Schema::of_tables([table]);
     let mut scope = WriteScope::default();
-    scope.add(&plan, &|_| Some(value), &known);
+    for text in texts {
+        let Plan::Write(plan) = analyse(&parse(text), &schema, None) else {
+            panic!("{text} is a write")
+        };
+        scope.add(&plan, &|_| Some(value), &known);
+    }
+    scope
+}
+
+/// The gates of a scope, and the kinds of what it drops.
+fn kinds(scope: &WriteScope) -> (Vec<GateScope>, Vec<&'static str>) {
     let kind = |one: &Invalidation| match one {
         Invalidation::Row(_) => "row",
         Invalidation::Partition(_) => "partition",
@@ -153,6 +161,10 @@ fn bound(text: &str, value: &[u8]) -> (Vec<GateScope>, Vec<&'static str>) {
         Invalidation::Everything => "everything",
     };
     (scope.gates(), scope.invalidations().iter().map(kind).collect())
+}
+
+fn bound(text: &str, value: &[u8]) -> (Vec<GateScope>, Vec<&'static str>) {
+    kinds(&bound_scope(&[text], value))
 }
 
 #[test]
@@ -171,6 +183,43 @@ fn a_key_that_is_made_closes_gates_and_drops_nothing() {
     }
     let no_key = bound("INSERT INTO ks.t (k, c) VALUES (?, now())", b"");
     assert_eq!(no_key, (vec![GateScope::Table(gate)], vec!["table"]));
+}
+
+#[test]
+fn all_behind_the_gates_of_a_made_key_can_be_dropped_after_all() {
+    let (gate, key) = (gate_of("ks", "t"), &[5; 16][..]);
+    let row = bound_scope(&["INSERT INTO ks.t (k, c) VALUES (?, now())"], key);
+    let row = row.with_all_behind_gates();
+    let [Invalidation::Partition(token)] = row.invalidations() else {
+        panic!("{:?}", row.invalidations())
+    };
+    assert_eq!(slot_of(*token), slot_of(token_of(gate, key)));
+    let partition = bound_scope(&["INSERT INTO ks.t (k, c) VALUES (uuid(), now())"], key);
+    let partition = partition.with_all_behind_gates();
+    let all = [Invalidation::Table(group_of(Uuid::from_u128(7)))];
+    assert_eq!(partition.invalidations(), all);
+}
+
+#[test]
+fn many_keys_of_one_write_cost_no_more_than_their_table() {
+    let texts: Vec<String> =
+        (0..20_000).map(|n| format!("DELETE FROM ks.t WHERE k = {}", Uuid::from_u128(n))).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let scope = bound_scope(&texts, b"");
+    assert_eq!(scope.tokens(), None);
+    assert_eq!(scope.invalidations()[0], Invalidation::Table(group_of(Uuid::from_u128(7))));
+    assert!(scope.slots.len() <= MAX_SLOTS && scope.tokens.len() <= MAX_SLOTS);
+    assert!(scope.invalidations.len() <= MAX_SLOTS + 1, "{}", scope.invalidations.len());
+    // Rows of few partitions are bounded as well.
+    let one = Uuid::from_u128(1);
+    let row = |n: u128| {
+        format!("DELETE FROM ks.t WHERE k = {one} AND c = {}", Uuid::from_u128(n | 1 << 76))
+    };
+    let texts: Vec<String> = (0..10_000).map(row).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let scope = bound_scope(&texts, b"");
+    assert_eq!(scope.invalidations[0], Invalidation::Table(group_of(Uuid::from_u128(7))));
+    assert_eq!(scope.invalidations.len(), MAX_DROPS + 1);
 }
 
 #[test]

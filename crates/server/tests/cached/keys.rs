@@ -165,7 +165,7 @@ fn a_batch_drops_what_the_lists_of_its_statements_name() {
             let answer = client.raw().call(Flags::NONE, Opcode::Batch, encode).unwrap();
             assert_eq!(answer.header.opcode, Opcode::Result);
         };
-        assert_eq!(dropped(&house, &mut client, write), "a2 b1", "{kind:?}");
+        assert_eq!(dropped(&house, &mut client, write), "a1 a2 b1", "{kind:?}");
     }
     let lists = list(&[b"c", b"none"]);
     let write = |client: &mut Client| {
@@ -179,13 +179,13 @@ fn a_batch_drops_what_the_lists_of_its_statements_name() {
 }
 
 #[test]
-fn insert_json_drops_the_row_that_its_document_names() {
+fn insert_json_drops_the_partition_that_its_document_names() {
     let house = House::new("ks.*=exclusive");
     let mut client = house.node.client(Version::V5);
     for (document, expected) in [
-        (r#"{"k": "a", "c": 1, "v": "new"}"#, "a1"),
-        (r#"{"C": 2, "\"k\"": "a"}"#, "a2"),
-        (r#"{"k": "b", "c": 9, "v": "new"}"#, ""),
+        (r#"{"k": "a", "c": 1, "v": "new"}"#, "a1 a2"),
+        (r#"{"C": 2, "\"k\"": "a"}"#, "a1 a2"),
+        (r#"{"k": "none", "c": 9, "v": "new"}"#, ""),
         // What follows may be read by other servers, or with another key.
         (r#"{"k": "a", "k": "b", "c": 1}"#, ALL),
         (r#"{"k": "b"}"#, "b1"),

@@ -264,7 +264,7 @@ fn inserts_name_their_rows() {
         ("INSERT INTO coll (k, m, l) VALUES (1, {'a': 1}, [1, 2])", "row 5:00000001/"),
         ("INSERT INTO coll (k, u) VALUES (1, {street: 'x', no: 3})", "row 5:00000001/"),
         ("INSERT INTO coll (k, u) VALUES (1, (1, 'a'))", "row 5:00000001/"),
-        ("INSERT INTO t JSON '{\"k\": 1, \"c\": \"x\"}'", "row 1:00000001/78"),
+        ("INSERT INTO t JSON '{\"k\": 1, \"c\": \"x\"}'", "partition 1:00000001"),
         ("INSERT INTO t JSON ? DEFAULT UNSET IF NOT EXISTS USING TTL 3", "json 1:?0 + if"),
         ("INSERT INTO nope (k) VALUES (1)", "table ks.nope"),
         ("INSERT INTO other.t (k) VALUES (1)", "table other.t"),

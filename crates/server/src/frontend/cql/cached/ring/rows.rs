@@ -36,8 +36,7 @@ impl RingRows {
         take(&mut self.dropped_more)
     }
 
-    fn begin_write(&mut self, detail: &[u8], weak: bool) -> WriteInFlight {
-        let (scope, dead_after) = read_detail(detail);
+    fn begin_write(&mut self, (scope, dead_after): (WriteScope, u32), weak: bool) -> WriteInFlight {
         let is_current = || {
             let is_current = (self.is_current)(&scope);
             self.dropped_more |= !is_current;
@@ -72,7 +71,7 @@ impl Rows for RingRows {
 
     fn begin(&mut self, write: PermitKey, body: WriteBody<'_>) {
         if !self.granted.contains_key(&write) {
-            let begun = self.begin_write(body.detail, false);
+            let begun = self.begin_write(read_detail(body.detail), false);
             self.granted.insert(write, begun);
         }
     }
@@ -89,8 +88,13 @@ impl Rows for RingRows {
         });
     }
 
+    /// The write was sent under another owner's gates, and its answer came too late for them. So a
+    /// row that it has made may have been missed by a fill here, while no gate was closed: all
+    /// behind the gates is dropped, also where the write itself drops nothing.
     fn forget(&mut self, body: WriteBody<'_>, weak: bool) {
-        self.begin_write(body.detail, weak).settle(Answered::Definite);
+        let (scope, dead_after) = read_detail(body.detail);
+        let scope = (scope.with_all_behind_gates(), dead_after);
+        self.begin_write(scope, weak).settle(Answered::Definite);
     }
 
     fn drop_all(&mut self) {
