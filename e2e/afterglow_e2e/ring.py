@@ -72,6 +72,11 @@ class Ring:
     def status(self, member):
         return json.loads(self.command(member, "status", "--json"))
 
+    def shards(self, member):
+        """How many shards a member owns, as it says itself."""
+        status = self.status(member)
+        return next(each["shards"] for each in status["members"] if each["id"] == status["me"])
+
     @staticmethod
     def ask(member, command, seconds=1.0):
         """What `afterglow ring` asks and is answered, without the cost of a process; None if the

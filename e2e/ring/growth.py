@@ -58,11 +58,7 @@ def main():
                 time.sleep(15)
                 during = hits.points[len(before) :]
             hits.stop.set()
-            status = ring.status(fourth)
-            (share,) = (
-                each["shards"] / SHARDS for each in status["members"] if each["id"] == status["me"]
-            )
-            judge(load, mean(before), lowest(during), share)
+            judge(load, mean(before), lowest(during), ring.shards(fourth) / SHARDS)
         finally:
             ring.stop()
 

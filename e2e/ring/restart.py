@@ -26,13 +26,11 @@ LEAST = 0.99
 
 def read_all(ring, member):
     """Every row that the member owns at least once: how many rows, and how many were misses."""
-    status = ring.status(member)
-    (shards,) = (each["shards"] for each in status["members"] if each["id"] == status["me"])
-    rows = ROWS.records * shards // SHARDS
+    rows = ROWS.records * ring.shards(member) // SHARDS
     order = ("--distribution", "sequential", "--warmup", "0s", "--duration", "60s")
     target = ("--hosts", member.contact, *ROWS.words, "--owned", "--ops", 2 * rows)
     counted = ("--metrics", f"{member.address}:{member.admin}")
-    ((result),) = together([(ring.folder / "read.json", (*target, *order, *counted))])
+    (result,) = together([(ring.folder / "read.json", (*target, *order, *counted))])
     # Who misses a row fills it: it is a miss once.
     return rows, result["cache"]["misses"]
 

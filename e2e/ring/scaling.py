@@ -9,6 +9,7 @@ times those of one alone; and what a read costs in CPU where clients ask any ins
 import argparse
 import contextlib
 import os
+import shutil
 import statistics
 import sys
 from pathlib import Path
@@ -50,43 +51,40 @@ class Site:
         self.bound, self.contact, self.seconds, self.rounds = bound, contact, seconds, rounds
         self.folder = Path(scratch("scaling-"))
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.folder)
+
     def groups(self, stack, count):
         """A control group for each of so many instances."""
         device = device_of(self.folder)
         limits = self.bound.limits
         return [stack.enter_context(Group(f"{n}", device=device, **limits)) for n in range(count)]
 
-    def read(self, members, records, *more):
+    def read(self, members, records, *load):
         """One run at every member at the same time: the results."""
         table = Table(records, self.bound.size).words
         runs = []
         for n, member in enumerate(members):
-            load = (*("--hosts", member.contact), *table, *("--distribution", "uniform"))
-            watch = (*("--pid", member.pid), *("--metrics", f"{member.address}:{member.admin}"))
-            arguments = (*load, *watch, *more, *("--seed", n + 1))
-            runs.append((self.folder / f"{n}.json", arguments))
+            target = ("--hosts", member.contact, *table, "--seed", n + 1)
+            watch = ("--pid", member.pid, "--metrics", f"{member.address}:{member.admin}")
+            runs.append((self.folder / f"{n}.json", (*target, *watch, *load)))
         return together(runs)
 
     def warm(self, members, records, *more):
-        """Every row once, in order, and then what is measured for a while."""
+        """Every row twice, in order."""
         each = records if "--owned" not in more else records // len(members)
-        order = ("--distribution", "sequential", "--warmup", "0s", "--duration", "300s")
-        table = Table(records, self.bound.size).words
-        runs = [
-            (
-                self.folder / f"{n}.json",
-                (*("--hosts", member.contact), *table, *order, "--ops", 2 * each, *more),
-            )
-            for n, member in enumerate(members)
-        ]
-        together(runs)
+        order = ("--distribution", "sequential", "--ops", 2 * each)
+        self.read(members, records, *order, "--warmup", "0s", "--duration", "300s", *more)
 
     def measure(self, members, records, *more):
         """Reads a second of all members together and CPU of a read in us: medians of rounds."""
         rates, costs = [], []
+        load = ("--distribution", "uniform", "--warmup", "2s", "--duration", f"{self.seconds}s")
         for _ in range(self.rounds):
-            times = ("--warmup", "2s", "--duration", f"{self.seconds}s")
-            results = self.read(members, records, *times, *more)
+            results = self.read(members, records, *load, *more)
             operations = sum(result["operations"] for result in results)
             missed = sum(result["cache"]["misses"] for result in results)
             if missed > MISSES * operations:
@@ -118,9 +116,8 @@ class Site:
             stack.enter_context(ring)
             settle(ring)
             self.warm(ring.members, records, "--owned")
-            return self.measure(ring.members, records, "--owned"), self.measure(
-                ring.members, records
-            )
+            by_token = self.measure(ring.members, records, "--owned")
+            return by_token, self.measure(ring.members, records)
 
     def run(self):
         Table(MEMBERS * self.bound.rows, self.bound.size).load(self.contact)
@@ -150,8 +147,11 @@ def main():
     missed = []
     for bound in BOUNDS:
         # A ring takes the lease of instances alone for ever, so each has a database of its own.
-        with Cassandra(heap="2G") as node:
-            part = Site(bound, node.contact, options.seconds, options.rounds).run()
+        with (
+            Cassandra(heap="2G") as node,
+            Site(bound, node.contact, options.seconds, options.rounds) as site,
+        ):
+            part = site.run()
         if part < LEAST:
             missed.append(f"bound by {bound.name}: {part:.3f} instead of {LEAST}")
     if missed:

@@ -23,12 +23,6 @@ def pair(cassandra, table, no_ring):
         yield ring.settle()
 
 
-def owned(ring, member):
-    status = ring.status(member)
-    (mine,) = (each for each in status["members"] if each["id"] == status["me"])
-    return mine["shards"]
-
-
 def test_each_instance_answers_for_rows_that_the_other_has_cached(pair, table):
     owner, other = pair.members
     with connect(owner) as first, connect(other) as second:
@@ -76,7 +70,7 @@ def test_an_instance_that_leaves_hands_its_rows_over(pair, table):
         session.execute(f"INSERT INTO {table} (k, v) VALUES (7, 1)")
     assert pair.command(owner, "leave") == "it has left the ring\n"
     poll("the other to be alone", lambda: len(pair.status(other)["members"]) == 1, 30)
-    assert owned(pair, other) == 4096
+    assert pair.shards(other) == 4096
     with connect(owner) as left, connect(other) as session:
         left.execute(f"INSERT INTO {table} (k, v) VALUES (7, 2)")
         assert session.execute(f"SELECT v FROM {table} WHERE k = 7").one().v == 2

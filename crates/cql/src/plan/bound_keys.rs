@@ -6,8 +6,9 @@
 
 use uuid::Uuid;
 
+use super::combinations::{combinations, rows};
 use super::json_keys::JsonKeys;
-use super::key::{KeyTemplate, MAX_KEY, Part, PartitionTemplate, ValueSource};
+use super::key::{MAX_KEY, PartitionTemplate, ValueSource};
 use super::named_keys::NamedKeys;
 use super::types::{Form, KeyClass};
 use crate::statement::Marker;
@@ -74,59 +75,38 @@ impl BoundKeys {
 
 impl KeyLists {
     fn resolve<'v>(&self, table: Uuid, value: &impl Fn(&Marker) -> Option<&'v [u8]>) -> NamedKeys {
-        let Some(partitions) = combine(&self.partition, MAX_BOUND_KEYS, value) else {
+        let every = |columns: &[KeyColumn], most| {
+            combinations(columns.iter().map(|column| column.values(most, value)), most)
+        };
+        let Some(partitions) = every(&self.partition, MAX_BOUND_KEYS) else {
             return NamedKeys::Table;
         };
         let most = MAX_BOUND_KEYS / partitions.len().max(1);
-        let rows = self.clustering.as_ref().and_then(|columns| combine(columns, most, value));
+        let clusterings = self.clustering.as_ref().and_then(|columns| every(columns, most));
         let partitions = partitions.into_iter().map(|parts| PartitionTemplate { table, parts });
-        match rows {
-            Some(rows) => NamedKeys::Rows(
-                partitions
-                    .flat_map(|partition| {
-                        rows.iter().map(move |clustering| KeyTemplate {
-                            partition: partition.clone(),
-                            clustering: clustering.clone(),
-                        })
-                    })
-                    .collect(),
-            ),
+        match clusterings {
+            Some(clusterings) => NamedKeys::Rows(rows(partitions, &clusterings)),
             None => NamedKeys::Partitions(partitions.collect()),
         }
     }
 }
 
-/// Every combination of the columns' values, or `None` if a list cannot be read or there are more
-/// than `most`.
-fn combine<'v>(
-    columns: &[KeyColumn],
-    most: usize,
-    value: &impl Fn(&Marker) -> Option<&'v [u8]>,
-) -> Option<Vec<Vec<Part>>> {
-    let mut keys: Vec<Vec<Part>> = vec![Vec::new()];
-    for KeyColumn { class, values } in columns {
-        let values = match values {
+impl KeyColumn {
+    /// Its values and class; `None` if its list cannot be read or has more than `most`.
+    fn values<'v>(
+        &self,
+        most: usize,
+        value: &impl Fn(&Marker) -> Option<&'v [u8]>,
+    ) -> Option<(Vec<ValueSource>, KeyClass)> {
+        let values = match &self.values {
             KeyValues::Listed(values) => values.clone(),
             KeyValues::Elements(marker, form) => {
                 let elements = elements(value(marker)?, *form, most)?;
                 elements.into_iter().map(|bytes| ValueSource::Literal(bytes.to_vec())).collect()
             }
         };
-        if keys.len() * values.len() > most {
-            return None;
-        }
-        keys = keys
-            .iter()
-            .flat_map(|key| {
-                values.iter().map(|slot| {
-                    let mut key = key.clone();
-                    key.push(Part { slot: slot.clone(), class: *class });
-                    key
-                })
-            })
-            .collect();
+        Some((values, self.class))
     }
-    Some(keys)
 }
 
 /// The elements of a bound list of CQL, if every server reads them as these bytes. From v3 on that

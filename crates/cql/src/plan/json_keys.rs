@@ -23,24 +23,24 @@ use crate::statement::Literal;
 /// The key columns of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JsonKeys {
-    partition: Vec<(Column, KeyClass)>,
+    partition: Vec<Column>,
     /// Whether a partition is one row: then the table cannot have static columns.
     is_one_row: bool,
 }
 
 impl JsonKeys {
     pub(crate) fn new(table: &TableSchema) -> JsonKeys {
-        let partition = table.partition_key.iter().map(|c| (c.clone(), KeyClass::PARTITION));
-        JsonKeys { partition: partition.collect(), is_one_row: table.clustering.is_empty() }
+        let partition = table.partition_key.clone();
+        JsonKeys { partition, is_one_row: table.clustering.is_empty() }
     }
 
     /// The row or partition that a document names.
     pub(crate) fn of(&self, table: Uuid, text: &str) -> NamedKeys {
         let Some(named) = folded(text) else { return NamedKeys::Table };
-        let part = |(column, class): &(Column, KeyClass)| {
+        let part = |column: &Column| {
             let value = named.get(&column.name)?;
             let slot = ValueSource::Literal(encode(value, &column.cql_type)?);
-            Some(Part { slot, class: *class })
+            Some(Part { slot, class: KeyClass::PARTITION })
         };
         let parts: Option<Vec<Part>> = self.partition.iter().map(part).collect();
         let Some(parts) = parts else { return NamedKeys::Table };

@@ -1,7 +1,8 @@
 //! Finds the rows or partitions that a modification names.
 
 use super::bound_keys::{BoundKeys, KeyColumn, KeyLists, KeySource, KeyValues};
-use super::key::{KeyTemplate, MAX_KEY, Part, PartitionTemplate, ValueSource};
+use super::combinations::{self, combinations};
+use super::key::{KeyTemplate, MAX_KEY, PartitionTemplate, ValueSource};
 use super::literal;
 use super::schema::{Column, TableSchema};
 use super::types::{Form, KeyClass};
@@ -56,7 +57,14 @@ pub(super) fn rows(
     if let Some(lists) = lists(table, relations, whole_rows) {
         return WrittenRows::Bound(BoundKeys { table: table.id, source: KeySource::Lists(lists) });
     }
-    let Some(partitions) = combine(&table.partition_key, relations, |_| KeyClass::PARTITION) else {
+    let every = |columns: &[Column], class: fn(&Column) -> KeyClass| {
+        let values = |column| match values_of(column, relations)? {
+            ColumnValues::Listed(values) => Some((values, class(column))),
+            ColumnValues::Elements(_) | ColumnValues::Unique => None,
+        };
+        combinations(columns.iter().map(values), MAX_KEYS)
+    };
+    let Some(partitions) = every(&table.partition_key, |_| KeyClass::PARTITION) else {
         return WrittenRows::Table;
     };
     let partitions =
@@ -64,22 +72,14 @@ pub(super) fn rows(
     if whole_rows && table.clustering.iter().any(is_unique) {
         return WrittenRows::NewRows(partitions.collect());
     }
-    let class = |column: &Column| KeyClass::of_clustering(&column.cql_type);
-    let clustering = match whole_rows {
-        true => combine(&table.clustering, relations, class),
+    let clusterings = match whole_rows {
+        true => every(&table.clustering, |column| KeyClass::of_clustering(&column.cql_type)),
         false => None,
     };
-    match clustering {
-        Some(rows) if rows.len() * partitions.len() <= MAX_KEYS => WrittenRows::Exact(
-            partitions
-                .flat_map(|partition| {
-                    rows.iter().map(move |clustering| KeyTemplate {
-                        partition: partition.clone(),
-                        clustering: clustering.clone(),
-                    })
-                })
-                .collect(),
-        ),
+    match clusterings {
+        Some(clusterings) if clusterings.len() * partitions.len() <= MAX_KEYS => {
+            WrittenRows::Exact(combinations::rows(partitions, &clusterings))
+        }
         _ => WrittenRows::Partitions(partitions.collect()),
     }
 }
@@ -133,33 +133,6 @@ fn whole_rows_only(modification: &Modification, table: &TableSchema) -> bool {
             || (modification.kind == ModificationKind::Insert && keys().any(|c| c.name == *name))
     };
     modification.columns.iter().all(known)
-}
-
-/// Every combination of the columns' values as key parts, or `None` when a column is not pinned
-/// down or there are too many.
-fn combine(
-    columns: &[Column],
-    relations: &[Relation],
-    class: impl Fn(&Column) -> KeyClass,
-) -> Option<Vec<Vec<Part>>> {
-    let mut keys: Vec<Vec<Part>> = vec![Vec::new()];
-    for column in columns {
-        let ColumnValues::Listed(values) = values_of(column, relations)? else { return None };
-        if keys.len() * values.len() > MAX_KEYS {
-            return None;
-        }
-        keys = keys
-            .iter()
-            .flat_map(|key| {
-                values.iter().map(|slot| {
-                    let mut key = key.clone();
-                    key.push(Part { slot: slot.clone(), class: class(column) });
-                    key
-                })
-            })
-            .collect();
-    }
-    Some(keys)
 }
 
 /// The values of `column` if exactly one relation speaks of it, by `=`, `IN (...)` or `IN ?`.

@@ -9,6 +9,7 @@ use crate::statement::{Parsed, Select, Statement};
 
 mod binds;
 mod bound_keys;
+mod combinations;
 mod context;
 mod explain;
 mod json_keys;

@@ -4,7 +4,7 @@ use afterglow_cql::message::Values;
 use afterglow_cql::statement::Marker;
 
 /// Finds bound values by marker.
-pub(super) fn bound<'v>(values: &Values<'v>) -> impl Fn(&Marker) -> Option<&'v [u8]> {
+pub fn bound<'v>(values: &Values<'v>) -> impl Fn(&Marker) -> Option<&'v [u8]> {
     let values = *values;
     move |marker| {
         let value = match &marker.name {

@@ -9,6 +9,7 @@
 //! The [control](cluster::control) connection keeps the schema up to date. With a ring of several
 //! instances drivers see [each as a node](ring_view).
 
+mod bound;
 pub mod cached;
 mod client;
 mod cluster;

@@ -14,7 +14,6 @@
 use futures_channel::oneshot;
 
 mod answer;
-mod bound;
 mod fill;
 mod keeper;
 mod labels;

@@ -17,10 +17,10 @@ use super::super::{
     Client, Later, May, Operation, Prepared, Request, error_code, parsed, result_kind,
 };
 use super::answer::{Metadata, answer};
-use super::bound::bound;
 use super::names;
 use super::ring::RemoteRow;
 use super::state::CachedState;
+use crate::frontend::cql::bound::bound;
 use crate::frontend::cql::client::dispatch;
 use crate::metrics::{MissReason, PassReason, Path, Tier};
 

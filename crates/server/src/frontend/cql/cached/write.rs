@@ -18,11 +18,11 @@ use afterglow_rowcache::write_in_flight::Answered;
 use afterglow_rowcache::write_scope::{Invalidation, Tables, WriteScope};
 
 use super::super::{Later, Operation, Request, parsed};
-use super::bound::bound;
 use super::outcome::answered;
 use super::serial;
 use super::state::CachedState;
 use super::write_in_ring;
+use crate::frontend::cql::bound::bound;
 use crate::metrics::{Path, WriteScopeLabel};
 
 /// Takes a request that may change data.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use afterglow_cql::message::{Request as Message, Values};
 use afterglow_cql::plan::{NamedKeys, Plan, Target, WriteKind};
 use afterglow_cql::ring::Replicas;
-use afterglow_cql::statement::Marker;
 use afterglow_cql::token::{murmur3, partition_key};
 
+use crate::frontend::cql::bound::bound;
 use crate::frontend::cql::client::request::{Operation, Request};
 use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::nodes::{NodeId, Topology};
@@ -185,18 +185,6 @@ impl Request {
             found(keyspace, &key);
         }
         is_bound
-    }
-}
-
-/// Finds bound values by marker.
-fn bound<'v>(values: &Values<'v>) -> impl Fn(&Marker) -> Option<&'v [u8]> {
-    let values = *values;
-    move |marker| {
-        let value = match &marker.name {
-            Some(name) if values.are_named() => values.by_name(name),
-            _ => values.get(marker.index.into()),
-        };
-        value.and_then(|value| value.bytes())
     }
 }
 

@@ -137,7 +137,7 @@ impl RingKeeper {
             member.tick(io);
         });
         self.keep_row_of_others();
-        self.ring.admit(self.has_row_of_others() || !policies.any_exclusive());
+        self.ring.admit(self.has_lease_row() || !policies.any_exclusive());
         self.follow_map();
         self.note();
     }
@@ -150,14 +150,14 @@ impl RingKeeper {
         version.map_or_else(SchemaVersion::default, |version| SchemaVersion(version.as_u128()))
     }
 
-    fn has_row_of_others(&self) -> bool {
+    fn has_lease_row(&self) -> bool {
         matches!(self.row.state.get(), Some(LeaseRowState::Ours { .. }))
     }
 
     /// The claim counts only while no instance without a ring can cache beside us, and so do
     /// permits to write.
     fn keep_row_of_others(&mut self) {
-        if self.has_row_of_others() || self.row.asking.get() || now() < self.row.at.get() {
+        if self.has_lease_row() || self.row.asking.get() || now() < self.row.at.get() {
             return;
         }
         self.row.asking.set(true);
