@@ -114,6 +114,26 @@ def test_cold_after_being_away_too_long(cassandra, filled):
             assert session.execute(f"SELECT v FROM {filled} WHERE k = 0").one() == ("past",)
 
 
+def test_a_planned_restart_keeps_the_cache_and_a_crash_does_not(cassandra, filled):
+    grace = ("--restart-grace", "1s", "--planned-restart-grace", "1h")
+    with Afterglow(cassandra.contact, extra=grace) as instance:
+        await_caching(instance)
+        for clean in (True, False):
+            read_all(instance, filled, lambda k: f"v{k}")
+            await_on_flash(instance)
+            if clean:
+                assert instance.terminate() == 0
+            else:
+                instance.kill()
+            away = time.monotonic()
+            poll("restart-grace to be over", lambda away=away: time.monotonic() - away > 2.5, 5)
+            instance.start()
+            await_caching(instance)
+            hits = read_all(instance, filled, lambda k: f"v{k}")
+            kept = hits >= 0.99 * ROWS if clean else hits == 0
+            assert kept, f"clean: {clean}, {hits} hits"
+
+
 def test_another_instance_in_between_makes_it_cold(cassandra, filled):
     with Afterglow(cassandra.contact) as first:
         await_caching(first)

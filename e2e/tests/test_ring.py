@@ -76,6 +76,28 @@ def test_an_instance_that_leaves_hands_its_rows_over(pair, table):
         assert session.execute(f"SELECT v FROM {table} WHERE k = 7").one().v == 2
 
 
+def test_one_member_is_asked_to_drop_rows_of_all(pair, table, direct):
+    def invalidate(member, *arguments):
+        command = [binary(), "invalidate", table, *arguments, "--data-dir", member.data]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        assert done.returncode == 0, done.stderr
+
+    with connect(pair.members[0]) as session:
+
+        def read(k):
+            return session.execute(f"SELECT v FROM {table} WHERE k = {k}").one().v
+
+        for k in range(40):
+            session.execute(f"INSERT INTO {table} (k, v) VALUES ({k}, 1)")
+            read(k)
+            direct.execute(f"INSERT INTO {table} (k, v) VALUES ({k}, 2)")
+        assert {read(k) for k in range(40)} == {1}, "they are hits"
+        invalidate(pair.members[1], "--where", "k = 7")
+        assert [k for k in range(40) if read(k) == 2] == [7]
+        invalidate(pair.members[0])
+        assert {read(k) for k in range(40)} == {2}
+
+
 def test_a_member_with_another_secret_is_kept_out_and_told(pair, cassandra):
     (first, _), log = pair.members, "no link of the ring"
     with Ring(cassandra.contact, 1) as stranger:

@@ -1,5 +1,6 @@
 //! The clock that everything in this crate uses.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -48,5 +49,26 @@ impl Clock for SystemClock {
 
     fn unix(&self) -> u32 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()) as u32
+    }
+}
+
+/// A clock that is ahead of another, by a constant. It goes on where the clock of another boot of
+/// the machine ended, see [`InstanceFile::clock_ahead`].
+///
+/// [`InstanceFile::clock_ahead`]: crate::instance_file::InstanceFile::clock_ahead
+pub struct ClockAhead {
+    /// The clock.
+    pub of: Arc<dyn Clock>,
+    /// How far ahead, in milliseconds.
+    pub by: Millis,
+}
+
+impl Clock for ClockAhead {
+    fn now(&self) -> Millis {
+        self.of.now() + self.by
+    }
+
+    fn unix(&self) -> u32 {
+        self.of.unix()
     }
 }

@@ -5,6 +5,13 @@
 //! has written since". A new claim makes all of them misses at once, without touching them. A claim
 //! is written to disk before the first row carries it, and is never used again after the next one.
 //! So no damage or loss of the file can bring old rows back.
+//!
+//! A clean stop is noted here too ([`note_clean_stop`]), as the last word of a run. The next run
+//! takes the note away, on disk, before it serves anything. So a crash later never looks like a
+//! clean stop. After a clean stop the claim may outlast a restart of the machine, for as long as
+//! the operator has promised that nobody writes meanwhile ([`Present::planned_restart_grace`]).
+//! Time since boot begins anew then. The run goes on with a clock that is ahead of it
+//! ([`InstanceFile::clock_ahead`]), so that no row looks younger than it is.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,8 +46,18 @@ struct Stored {
     lease_asked: i64,
     /// Kernel boot that `alive_at` is measured in.
     boot_id: String,
-    /// Last sign of life, in milliseconds since that boot.
+    /// Last sign of life, in milliseconds since that boot, and those that our clock is ahead.
     alive_at: Millis,
+    /// Milliseconds that our clock is ahead of the time since boot.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    clock_ahead: Millis,
+    /// The last run ended cleanly in this second since 1970. It changes nothing any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ended_at: Option<u32>,
+}
+
+fn is_zero(millis: &Millis) -> bool {
+    *millis == 0
 }
 
 /// Why a claim was not kept.
@@ -50,8 +67,10 @@ pub enum NewClaim {
     FirstStart,
     /// The file cannot be read or understood.
     Damaged(String),
-    /// The machine has been restarted.
+    /// The machine has been restarted, and no promise covers that.
     Rebooted,
+    /// The machine has been restarted, and its wall clock is before the end of the last run.
+    ClockSetBack,
     /// We were away for too long: others may have written.
     Away(Duration),
     /// Tables have other policies now, and others may have written under the old ones.
@@ -69,9 +88,16 @@ impl std::fmt::Display for NewClaim {
         match self {
             NewClaim::FirstStart => write!(f, "this is the first start in this data directory"),
             NewClaim::Damaged(why) => write!(f, "{FILE} cannot be used ({why})"),
-            NewClaim::Rebooted => write!(f, "the machine was restarted since"),
+            NewClaim::Rebooted => write!(
+                f,
+                "the machine was restarted since, without a clean stop within planned-restart-grace"
+            ),
+            NewClaim::ClockSetBack => write!(
+                f,
+                "the machine was restarted, and its wall clock is before the end of the last run"
+            ),
             NewClaim::Away(away) => {
-                write!(f, "away for {} s, longer than restart-grace", away.as_secs())
+                write!(f, "away for {} s, longer than the grace of a restart", away.as_secs())
             }
             NewClaim::PoliciesChanged => write!(f, "the table policies have changed"),
             NewClaim::OtherCluster => write!(f, "the backend is another cluster"),
@@ -90,8 +116,13 @@ pub struct Present {
     pub boot_id: String,
     /// Milliseconds since boot.
     pub now: Millis,
+    /// Seconds since 1970.
+    pub unix: u32,
     /// Longest absence after which cached rows are still valid.
     pub restart_grace: Duration,
+    /// The same after a clean stop, if that is longer. Restarts of the machine are included. Zero:
+    /// no such promise.
+    pub planned_restart_grace: Duration,
 }
 
 /// The instance file, in memory and on disk.
@@ -112,7 +143,7 @@ impl InstanceFile {
         present: &Present,
     ) -> io::Result<(InstanceFile, Option<NewClaim>)> {
         let path = data_dir.join(FILE);
-        let (stored, doubt) = match read(&path) {
+        let (mut stored, doubt) = match read(&path) {
             Ok(Some(stored)) => {
                 let doubt = doubt(&stored, present);
                 (stored, doubt)
@@ -120,15 +151,24 @@ impl InstanceFile {
             Ok(None) => (fresh(), Some(NewClaim::FirstStart)),
             Err(why) => (fresh(), Some(NewClaim::Damaged(why))),
         };
+        stored.clock_ahead = clock_ahead(&stored, present, doubt.is_none());
         let mut instance = InstanceFile { path, stored };
         if doubt.is_some() {
             instance.stored.claim = random_claim();
         }
         instance.stored.policies.clone_from(&present.policies);
         instance.stored.boot_id.clone_from(&present.boot_id);
-        instance.stored.alive_at = present.now;
-        instance.write()?;
+        instance.stored.alive_at = present.now + instance.stored.clock_ahead;
+        // After a power loss the next start must not find the note of a stop before this run.
+        let noted = instance.stored.ended_at.take().is_some();
+        replace(&instance.path, &instance.stored, noted)?;
         Ok((instance, doubt))
+    }
+
+    /// Milliseconds by which this run's clock must be ahead of the time since boot. Zero unless the
+    /// machine was restarted under the claim. The same for each run in a boot.
+    pub fn clock_ahead(&self) -> Millis {
+        self.stored.clock_ahead
     }
 
     /// This instance's identity, the same across restarts.
@@ -207,9 +247,31 @@ impl InstanceFile {
     /// Replaces the file in one step. It is not synced: after a power loss the boot id differs, and
     /// then only the identity in it counts.
     fn write(&self) -> io::Result<()> {
-        let text = toml::to_string(&self.stored).map_err(io::Error::other)?;
-        replace_file(&self.path, text.as_bytes(), false)
+        assert!(self.stored.ended_at.is_none(), "a run that goes on has not ended cleanly");
+        replace(&self.path, &self.stored, false)
     }
+}
+
+/// Notes that a run ended cleanly: every request was answered, the intents and the engine are on
+/// disk. The last word of a run; nothing of it may write the file afterwards. `unix`: now.
+///
+/// # Errors
+/// The file cannot be read or written. The stop counts as a crash then.
+pub fn note_clean_stop(data_dir: &Path, unix: u32) -> io::Result<()> {
+    let path = data_dir.join(FILE);
+    match read(&path) {
+        Ok(Some(mut stored)) => {
+            stored.ended_at = Some(unix);
+            replace(&path, &stored, true)
+        }
+        Ok(None) => Err(io::ErrorKind::NotFound.into()),
+        Err(why) => Err(io::Error::other(why)),
+    }
+}
+
+fn replace(path: &Path, stored: &Stored, synced: bool) -> io::Result<()> {
+    let text = toml::to_string(stored).map_err(io::Error::other)?;
+    replace_file(path, text.as_bytes(), synced)
 }
 
 /// Checks whether the file can be written. It is written beside its last version, which stays in
@@ -239,18 +301,40 @@ fn read(path: &Path) -> Result<Option<Stored>, String> {
 }
 
 fn doubt(stored: &Stored, present: &Present) -> Option<NewClaim> {
-    if stored.boot_id != present.boot_id {
-        return Some(NewClaim::Rebooted);
-    }
-    // A sign of life from the future of the same boot is impossible. Then nothing in the file is
-    // trusted.
-    let Some(away) = present.now.checked_sub(stored.alive_at).map(Duration::from_millis) else {
-        return Some(NewClaim::Damaged("its last sign of life lies in the future".to_owned()));
+    let planned = stored.ended_at.map_or(Duration::ZERO, |_| present.planned_restart_grace);
+    let (away, allowed) = if stored.boot_id == present.boot_id {
+        // A sign of life from the future of the same boot is impossible. Then nothing in the file
+        // is trusted.
+        let now = present.now + stored.clock_ahead;
+        let Some(away) = now.checked_sub(stored.alive_at).map(Duration::from_millis) else {
+            return Some(NewClaim::Damaged("its last sign of life lies in the future".to_owned()));
+        };
+        (away, present.restart_grace.max(planned))
+    } else {
+        let Some(ended_at) = stored.ended_at.filter(|_| !planned.is_zero()) else {
+            return Some(NewClaim::Rebooted);
+        };
+        // Only the wall clock has counted meanwhile.
+        let Some(away) = present.unix.checked_sub(ended_at) else {
+            return Some(NewClaim::ClockSetBack);
+        };
+        (Duration::from_secs(away.into()), planned)
     };
-    if away > present.restart_grace {
+    if away > allowed {
         return Some(NewClaim::Away(away));
     }
     (stored.policies != present.policies).then_some(NewClaim::PoliciesChanged)
+}
+
+/// See [`InstanceFile::clock_ahead`]. `kept`: the claim goes on.
+fn clock_ahead(stored: &Stored, present: &Present, kept: bool) -> Millis {
+    match (stored.boot_id == present.boot_id, kept) {
+        // Rows of this boot carry times of this clock.
+        (true, _) => stored.clock_ahead,
+        (false, false) => 0,
+        // The absence was no longer than the grace. So rows look at least as old as they are.
+        (false, true) => stored.alive_at + present.planned_restart_grace.as_millis() as Millis,
+    }
 }
 
 fn fresh() -> Stored {
@@ -264,6 +348,8 @@ fn fresh() -> Stored {
         lease_asked: 0,
         boot_id: String::new(),
         alive_at: 0,
+        clock_ahead: 0,
+        ended_at: None,
     }
 }
 
@@ -278,102 +364,5 @@ fn parse_claim(text: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn present(now: Millis) -> Present {
-        Present {
-            policies: "shop.*=exclusive".to_owned(),
-            boot_id: "boot".to_owned(),
-            now,
-            restart_grace: Duration::from_secs(60),
-        }
-    }
-
-    fn directory(name: &str) -> PathBuf {
-        let dir =
-            std::env::temp_dir().join(format!("afterglow-instance-{}-{name}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        dir
-    }
-
-    #[test]
-    fn identity_and_claim_survive_a_short_absence() {
-        let dir = directory("short");
-        let (mut first, why) = InstanceFile::open(&dir, &present(1_000)).unwrap();
-        assert_eq!(why, Some(NewClaim::FirstStart));
-        first.note_alive(5_000).unwrap();
-        first.note_epochs(KnownEpochs { held: 3, asked: 4 }).unwrap();
-        let (second, why) = InstanceFile::open(&dir, &present(65_000)).unwrap();
-        assert_eq!(why, None);
-        assert_eq!((second.id(), second.claim()), (first.id(), first.claim()));
-        assert_eq!(second.epochs(), KnownEpochs { held: 3, asked: 4 });
-        fs::remove_dir_all(dir).unwrap();
-    }
-
-    #[test]
-    fn each_doubt_makes_a_new_claim_but_keeps_the_identity() {
-        type Case = (&'static str, fn(&mut Present), fn(&NewClaim) -> bool);
-        let cases: [Case; 4] = [
-            ("reboot", |p| p.boot_id = "other".to_owned(), |why| *why == NewClaim::Rebooted),
-            ("away", |p| p.now += 61_000, |why| matches!(why, NewClaim::Away(_))),
-            ("policies", |p| p.policies.push('x'), |why| *why == NewClaim::PoliciesChanged),
-            ("clock", |p| p.now = 0, |why| matches!(why, NewClaim::Damaged(_))),
-        ];
-        for (name, change, expected) in cases {
-            let dir = directory(name);
-            let (first, _) = InstanceFile::open(&dir, &present(1_000)).unwrap();
-            let mut later = present(1_000);
-            change(&mut later);
-            let (second, why) = InstanceFile::open(&dir, &later).unwrap();
-            assert!(why.as_ref().is_some_and(expected), "{name}: {why:?}");
-            assert_eq!(second.id(), first.id(), "{name}");
-            assert_ne!(second.claim(), first.claim(), "{name}");
-            // The new claim is on disk before anything carries it.
-            assert_eq!(
-                InstanceFile::open(&dir, &later).unwrap().0.claim(),
-                second.claim(),
-                "{name}"
-            );
-            fs::remove_dir_all(dir).unwrap();
-        }
-    }
-
-    #[test]
-    fn a_damaged_file_is_replaced() {
-        let dir = directory("damaged");
-        let (first, _) = InstanceFile::open(&dir, &present(0)).unwrap();
-        fs::write(dir.join(FILE), "instance = 7").unwrap();
-        let (second, why) = InstanceFile::open(&dir, &present(0)).unwrap();
-        assert!(matches!(why, Some(NewClaim::Damaged(_))), "{why:?}");
-        assert_ne!(second.claim(), first.claim());
-        fs::remove_dir_all(dir).unwrap();
-    }
-
-    #[test]
-    fn another_data_center_is_noticed_once_also_after_a_restart() {
-        let dir = directory("data-center");
-        let open = || InstanceFile::open(&dir, &present(0)).unwrap().0;
-        let mut first = open();
-        assert!(!first.set_data_center("a") && !first.set_data_center("a"));
-        first.note_alive(0).unwrap();
-        let mut second = open();
-        assert!(
-            !second.set_data_center("a")
-                && second.set_data_center("b")
-                && !second.set_data_center("b")
-        );
-        fs::remove_dir_all(dir).unwrap();
-    }
-
-    #[test]
-    fn another_cluster_is_noticed_once() {
-        let dir = directory("cluster");
-        let (mut instance, _) = InstanceFile::open(&dir, &present(0)).unwrap();
-        assert!(!instance.set_cluster("one"));
-        assert!(!instance.set_cluster("one"));
-        assert!(instance.set_cluster("two"));
-        assert!(!instance.set_cluster("two"));
-        fs::remove_dir_all(dir).unwrap();
-    }
-}
+#[path = "instance_file_tests.rs"]
+mod tests;

@@ -6,6 +6,11 @@
 //! | writes in flight or in doubt | [`IntentTable`] | `kill -9`; else all is dropped and held |
 //! | claim, lease epochs | [`InstanceFile`] | `restart_grace` at most, same boot, same policies |
 //!
+//! After a clean stop ([`note_clean_stop`](instance_file::note_clean_stop)) claim and epochs are
+//! valid for `planned_restart_grace` too, also in another boot. Nobody writes meanwhile: the
+//! operator promises it. The engine and the intents have a clean marker of their own. Without
+//! theirs they start empty in another boot, whatever the instance file says.
+//!
 //! 1. [`InstanceFile::open`] keeps the claim of the last run or makes a new one: rows of
 //!    `exclusive` tables of an older claim are misses.
 //! 2. [`IntentTable::open`] reads which writes were in flight. In doubt the only intent is
@@ -26,7 +31,7 @@ use afterglow_engine::{Cache, NamespaceOptions, OpenError};
 use uuid::Uuid;
 
 use crate::claims::{Claims, LeaseTimes};
-use crate::clock::Clock;
+use crate::clock::{Clock, ClockAhead};
 use crate::instance_file::{self, InstanceFile, Present};
 use crate::intents::words::ANYTHING;
 use crate::intents::{IntentDoubt, IntentTable};
@@ -53,6 +58,8 @@ pub struct Start<'a> {
     pub policies_now: (u64, String),
     /// Longest absence after which `exclusive` rows are still served.
     pub restart_grace: Duration,
+    /// The same after a clean stop, if that is longer; zero without such a promise.
+    pub planned_restart_grace: Duration,
     /// How long a write of unknown outcome keeps its partitions uncached.
     pub hold: Duration,
     /// Maximum age of a row whose fill may not see the last acknowledged write.
@@ -106,7 +113,9 @@ pub fn start<W>(start: Start<'_>) -> Result<Claims<W>, StartError> {
         policies,
         boot_id: boot.to_string(),
         now: start.clock.now(),
+        unix: start.clock.unix(),
         restart_grace: start.restart_grace,
+        planned_restart_grace: start.planned_restart_grace,
     };
     let (instance, new_claim) =
         InstanceFile::open(start.data_dir, &present).map_err(StartError::Instance)?;
@@ -138,14 +147,20 @@ pub fn start<W>(start: Start<'_>) -> Result<Claims<W>, StartError> {
             "writes were in flight when the last run ended: their partitions are not cached for a while"
         );
     }
+    let ahead = instance.clock_ahead();
+    let clock: Arc<dyn Clock> = match ahead {
+        0 => start.clock,
+        by => Arc::new(ClockAhead { of: start.clock, by }),
+    };
     let cache = RowCache::new(Parts {
         rows,
         intents,
         unsettled: unsettled.intents,
         policies: start.policies,
         hold: start.hold,
-        clock: start.clock,
-        boot: boot.as_u64_pair().0,
+        clock,
+        // Ages by one clock mean nothing by another.
+        boot: boot.as_u64_pair().0 ^ ahead,
         weak_max_age: start.weak_max_age,
     });
     Ok(Claims::new(cache, instance, generation, start.lease))

@@ -25,7 +25,7 @@ use crate::{
     config::{Config, IoChoice, LivePolicies},
     control::{Control, ControlError, Event},
     data_dir::DataDir,
-    frontend::cql::cached::{self, RingHandle},
+    frontend::cql::cached::{self, Invalidator, Named, RingHandle},
     frontend::memcache,
     inspect,
     logging::Logging,
@@ -97,12 +97,13 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     }
     notifier.stopping(ending::bound(&config), "finishing requests in flight");
     health.set(Stage::Draining);
-    ending::drain(front_ends, &config);
+    let whole = ending::drain(front_ends, &config);
     watchdog.closing();
     reactors.shutdown();
     notifier.status("writing the cache out");
     tracing::info!("writing the cache out");
     cache.close();
+    ending::note_stop(whole, &config);
     ending::say(&cache.stats());
     // The process ends here, and its memory with it: to free millions of small objects one by one
     // would take seconds. The locks on files go with the process too.
@@ -128,10 +129,11 @@ fn shown(
 
 /// Lets the operator give commands. A server that cannot serves all the same.
 fn open_operator_socket(config: &Config, front_ends: &FrontEnds) -> Option<OperatorSocket> {
-    let commands = Arc::new(Commands { ring: front_ends.ring() });
+    let commands =
+        Arc::new(Commands { ring: front_ends.ring(), invalidator: front_ends.invalidator() });
     OperatorSocket::open(&config.data_dir, commands)
         .inspect_err(|error| {
-            tracing::warn!(%error, "the socket for the operator's commands cannot be made in the data directory: `afterglow ring` will not reach this instance");
+            tracing::warn!(%error, "the socket for the operator's commands cannot be made in the data directory: `afterglow ring` and `afterglow invalidate` will not reach this instance");
         })
         .ok()
 }
@@ -139,19 +141,40 @@ fn open_operator_socket(config: &Config, front_ends: &FrontEnds) -> Option<Opera
 /// What the operator may command.
 struct Commands {
     ring: Option<RingHandle>,
+    invalidator: Option<Invalidator>,
+}
+
+impl Commands {
+    fn ring(&self, leave: bool) -> Result<serde_json::Value, String> {
+        let ring = self
+            .ring
+            .as_ref()
+            .ok_or("this instance is in no ring: start it with --ring-address")?;
+        if leave {
+            ring.leave();
+        }
+        serde_json::to_value(ring.status()).map_err(|error| error.to_string())
+    }
+
+    fn invalidate(&self, named: &str) -> Result<serde_json::Value, String> {
+        let invalidator = self.invalidator.as_ref().ok_or(
+            "this instance has no CQL front end: `flush_all` empties what memcached clients stored",
+        )?;
+        let named: Named = serde_json::from_str(named)
+            .map_err(|error| format!("what to drop is not understood: {error}"))?;
+        invalidator.invalidate(&named)?;
+        Ok(named.to_string().into())
+    }
 }
 
 impl Operated for Commands {
     fn command(&self, command: &str) -> Result<serde_json::Value, String> {
-        let ring = || {
-            self.ring.as_ref().ok_or("this instance is in no ring: start it with --ring-address")
-        };
-        match command {
-            "ring status" => {}
-            "ring leave" => ring()?.leave(),
-            other => return Err(format!("`{other}` is not a command of this version")),
+        match (command, command.strip_prefix("invalidate ")) {
+            ("ring status", _) => self.ring(false),
+            ("ring leave", _) => self.ring(true),
+            (_, Some(named)) => self.invalidate(named),
+            _ => Err(format!("`{command}` is not a command of this version")),
         }
-        serde_json::to_value(ring()?.status()).map_err(|error| error.to_string())
     }
 }
 

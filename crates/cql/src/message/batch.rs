@@ -1,6 +1,6 @@
 //! BATCH.
 
-use super::params::{QueryParams, Values};
+use super::params::{QueryParams, Values, end_in};
 use crate::error::ProtocolError;
 use crate::frame::Version;
 use crate::frame::notation::{Put, Reader, Result};
@@ -72,6 +72,11 @@ impl<'a> Batch<'a> {
             count,
             statements,
         })
+    }
+
+    /// Where the consistency level is in `body`, the whole body that this was parsed from.
+    pub fn consistency_at(&self, body: &[u8]) -> usize {
+        end_in(body, self.statements)
     }
 
     /// How many statements there are.

@@ -377,3 +377,8 @@ fn read_timestamp(reader: &mut Reader<'_>) -> Result<i64> {
         timestamp => Ok(timestamp),
     }
 }
+
+/// Where the byte after `part` is in `body`, which it is a part of.
+pub(super) fn end_in(body: &[u8], part: &[u8]) -> usize {
+    (part.as_ptr() as usize - body.as_ptr() as usize) + part.len()
+}

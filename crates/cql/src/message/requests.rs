@@ -1,7 +1,7 @@
 //! Every request but BATCH.
 
 use super::batch::Batch;
-use super::params::QueryParams;
+use super::params::{QueryParams, end_in};
 use crate::error::ProtocolError;
 use crate::frame::Version;
 use crate::frame::notation::{Put, Reader, Result, StringList, StringMap, Value};
@@ -71,6 +71,11 @@ impl<'a> Query<'a> {
         Ok(Self { text: reader.long_string()?, params: QueryParams::read(version, &mut reader)? })
     }
 
+    /// Where the consistency level is in `body`, the whole body that this was parsed from.
+    pub fn consistency_at(&self, body: &[u8]) -> usize {
+        end_in(body, self.text.as_bytes())
+    }
+
     /// Appends the body.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
         out.put_long_string(self.text);
@@ -132,14 +137,19 @@ impl<'a> Execute<'a> {
         Ok(Self { id, result_metadata_id, params: QueryParams::read(version, &mut reader)? })
     }
 
+    /// Where the consistency level is in `body`, the whole body that this was parsed from.
+    pub fn consistency_at(&self, body: &[u8]) -> usize {
+        end_in(body, self.result_metadata_id.unwrap_or(self.id))
+    }
+
     /// The bit of the flags that asks for rows without the columns' specification.
     pub const SKIP_METADATA: u8 = 0x02;
 
     /// Where the byte of the lowest flags is in `body`, the whole body that this was parsed from.
     pub fn flags_at(&self, body: &[u8]) -> usize {
-        // Behind the ids comes the consistency level. In v5 the flags are an int.
-        let (last, int) = self.result_metadata_id.map_or((self.id, 0), |id| (id, 3));
-        (last.as_ptr() as usize - body.as_ptr() as usize) + last.len() + 2 + int
+        // In v5 the flags are an int.
+        let int = if self.result_metadata_id.is_some() { 3 } else { 0 };
+        self.consistency_at(body) + 2 + int
     }
 
     /// Appends the body.

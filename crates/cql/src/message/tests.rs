@@ -398,6 +398,12 @@ fn version() -> impl Strategy<Value = Version> {
     prop::sample::select(Version::ALL)
 }
 
+/// Puts the level ALL there, and gives it.
+fn at_all(body: &mut [u8], at: usize) -> Consistency {
+    body[at..at + 2].copy_from_slice(&(Consistency::All as u16).to_be_bytes());
+    Consistency::All
+}
+
 proptest! {
     #[test]
     fn queries_and_executes_survive_the_round_trip(
@@ -413,6 +419,9 @@ proptest! {
         let query = Query::parse(version, &body).unwrap();
         prop_assert_eq!(query.text, &text);
         params.assert_same(version, &query.params);
+        let at = query.consistency_at(&body);
+        let raised = at_all(&mut body, at);
+        prop_assert_eq!(Query::parse(version, &body).unwrap().params.consistency, raised);
 
         body.clear();
         let result_metadata_id = (version == Version::V5).then_some(metadata_id.as_slice());
@@ -421,6 +430,9 @@ proptest! {
         let execute = Execute::parse(version, &body).unwrap();
         prop_assert_eq!((execute.id, execute.result_metadata_id), (&id[..], result_metadata_id));
         params.assert_same(version, &execute.params);
+        let at = execute.consistency_at(&body);
+        let raised = at_all(&mut body, at);
+        prop_assert_eq!(Execute::parse(version, &body).unwrap().params.consistency, raised);
     }
 
     #[test]
@@ -458,6 +470,9 @@ proptest! {
             prop_assert!(got.values.iter().eq(expected));
         }
         params.assert_same(version, &batch.params);
+        let at = batch.consistency_at(&body);
+        let raised = at_all(&mut body, at);
+        prop_assert_eq!(Batch::parse(version, &body).unwrap().params.consistency, raised);
     }
 
     #[test]

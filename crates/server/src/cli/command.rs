@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgAction, Command};
 
-use super::{generate, health, hotkeys, ring, size, top};
+use super::{generate, health, hotkeys, invalidate, ring, size, top};
 use crate::{
     config::{
         Config,
@@ -22,6 +22,7 @@ Examples:
   afterglow inspect /var/lib/afterglow
   afterglow size --objects 1e9 --object-size 300
   afterglow explain --schema shop.cql 'SELECT name FROM shop.items WHERE id = ?'
+  afterglow invalidate shop.items --where 'id = 42' --data-dir /var/lib/afterglow
   afterglow ring status --data-dir /var/lib/afterglow
 
 Exit status: 0 done, 1 failed, 2 wrong flags or configuration.";
@@ -89,6 +90,7 @@ pub(super) fn documented() -> Command {
         .subcommand(check_config())
         .subcommand(inspect())
         .subcommand(hotkeys::command())
+        .subcommand(invalidate::command())
         .subcommand(ring::command())
         .subcommand(top::command())
         .subcommand(explain())

@@ -3,12 +3,14 @@
 mod admin_client;
 mod check_config;
 mod command;
+mod data_dir;
 mod explain;
 mod generate;
 mod health;
 mod hotkeys;
 mod inputs;
 mod inspect;
+mod invalidate;
 pub mod output;
 mod ring;
 mod serve;
@@ -31,6 +33,7 @@ pub fn run() -> ExitCode {
         Some(("inspect", arguments)) => inspect::run(arguments),
         Some(("bench", _)) => Err(Failure::usage(command::BENCH_MOVED)),
         Some(("hotkeys", arguments)) => hotkeys::run(arguments),
+        Some(("invalidate", arguments)) => invalidate::run(arguments),
         Some(("ring", arguments)) => ring::run(arguments),
         Some(("top", arguments)) => top::run(arguments),
         Some(("explain", arguments)) => explain::run(arguments),

@@ -1,11 +1,11 @@
 //! `afterglow ring`: the ring as a running instance sees it, and leaving it.
 
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use super::data_dir;
 use super::output::{Failure, print};
 use crate::frontend::cql::cached::RingStatus;
 use crate::operator::ask;
@@ -32,7 +32,7 @@ pub(super) fn command() -> Command {
     let status = Command::new("status")
         .about("Show members, shards, leases and links as one instance sees them")
         .after_help(HELP)
-        .arg(data_dir())
+        .arg(data_dir::argument())
         .arg(json);
     let timeout = Arg::new("timeout")
         .long("timeout")
@@ -43,7 +43,7 @@ pub(super) fn command() -> Command {
     let leave = Command::new("leave")
         .about("Have an instance hand its rows over and leave the ring")
         .after_help(LEAVE_HELP)
-        .arg(data_dir())
+        .arg(data_dir::argument())
         .arg(timeout);
     Command::new("ring")
         .about("Show the ring of a running instance, or have it leave")
@@ -51,16 +51,6 @@ pub(super) fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand(status)
         .subcommand(leave)
-}
-
-fn data_dir() -> Arg {
-    Arg::new("data-dir")
-        .long("data-dir")
-        .value_name("DIR")
-        .env("AFTERGLOW_DATA_DIR")
-        .hide_env_values(true)
-        .default_value("afterglow-data")
-        .help("The instance's data directory")
 }
 
 pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
@@ -75,12 +65,8 @@ fn failed(why: String) -> Failure {
     Failure::failed(format!("error: {why}"))
 }
 
-fn directory(arguments: &ArgMatches) -> PathBuf {
-    PathBuf::from(arguments.get_one::<String>("data-dir").expect("it has a default"))
-}
-
 fn status(arguments: &ArgMatches) -> Result<(), Failure> {
-    let status: RingStatus = ask(&directory(arguments), "ring status").map_err(failed)?;
+    let status: RingStatus = ask(&data_dir::of(arguments), "ring status").map_err(failed)?;
     match arguments.get_flag("json") {
         true => {
             let json = serde_json::to_string_pretty(&status).map_err(|e| failed(e.to_string()))?;
@@ -91,7 +77,7 @@ fn status(arguments: &ArgMatches) -> Result<(), Failure> {
 }
 
 fn leave(arguments: &ArgMatches) -> Result<(), Failure> {
-    let directory = directory(arguments);
+    let directory = data_dir::of(arguments);
     let seconds = *arguments.get_one::<u64>("timeout").expect("it has a default");
     let deadline = Instant::now() + Duration::from_secs(seconds);
     let mut status: RingStatus = ask(&directory, "ring leave").map_err(failed)?;

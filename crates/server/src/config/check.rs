@@ -164,6 +164,11 @@ fn ring(config: &Config, wrong: &mut Wrong<'_>) {
             }
         }
     }
+    if config.planned_restart_grace.is_some() {
+        let need = "in a ring the other members write while this one is away: leave it out, and \
+                    `afterglow ring leave` before the stop hands the rows over";
+        wrong("planned-restart-grace", need.into());
+    }
     if config.ring_advertise.is_none() && (ring.ip().is_unspecified() || ring.port() == 0) {
         let message = format!(
             "{ring} is no address that others can reach: write `--ring-advertise HOST:PORT` too"

@@ -3,12 +3,12 @@
 //!
 //! To add a setting: a field in [`Config`](super::Config) with its default, and an entry here.
 
+mod policy;
 mod ring;
 
 use std::path::PathBuf;
 
 use super::{
-    TableRule,
     key::{Group, SettingKey, Shape},
     put::{
         all, one, paths, put, put_connections, put_list, put_listen, put_optional_path, put_path,
@@ -31,16 +31,20 @@ pub fn nearest(name: &str) -> Option<&'static str> {
 
 /// Every setting, in the order `--help` lists them.
 pub static KEYS: &[SettingKey] = &{
-    let mut all = [ring::KEYS[0]; ring::KEYS.len() + OTHERS.len()];
-    let mut at = 0;
+    const ROOMS: [&[SettingKey]; 3] = [OTHERS, policy::KEYS, ring::KEYS];
+    let mut all = [OTHERS[0]; ROOMS[0].len() + ROOMS[1].len() + ROOMS[2].len()];
+    let (mut at, mut room, mut key) = (0, 0, 0);
     while at < all.len() {
-        all[at] = if at < OTHERS.len() { OTHERS[at] } else { ring::KEYS[at - OTHERS.len()] };
-        at += 1;
+        if key == ROOMS[room].len() {
+            (room, key) = (room + 1, 0);
+        }
+        all[at] = ROOMS[room][key];
+        (at, key) = (at + 1, key + 1);
     }
     all
 };
 
-/// Those that are not the ring's.
+/// Those without a room of their own.
 const OTHERS: &[SettingKey] = &[
     SettingKey {
         name: "cql",
@@ -357,44 +361,6 @@ const OTHERS: &[SettingKey] = &[
         live: false,
         set: |c, v| put(&mut c.io, v),
         get: |c| one(c.io),
-    },
-    SettingKey {
-        name: "table-policy",
-        group: Group::Policy,
-        shape: Shape::List,
-        value_name: "PATTERN=POLICY",
-        example: "shop.*=exclusive",
-        help: "Who else writes to which tables. PATTERN is keyspace.table with * and ?; the \
-               first match holds. POLICY `exclusive`: you promise that all writers use \
-               Afterglow, also while it is down; rows stay cached. `max-staleness=60s`: others \
-               may write; no row is served for longer, so a large flash tier earns little. \
-               `off`: not cached. Tables without a match: max-staleness=60s. Repeatable",
-        live: true,
-        set: |c, v| put_list::<TableRule>(&mut c.table_policy.rules, v),
-        get: |c| all(&c.table_policy.rules),
-    },
-    SettingKey {
-        name: "restart-grace",
-        group: Group::Policy,
-        shape: Shape::Text,
-        value_name: "DURATION",
-        example: "60s",
-        help: "After a longer absence exclusive tables start cold",
-        live: false,
-        set: |c, v| put(&mut c.restart_grace, v),
-        get: |c| one(c.restart_grace),
-    },
-    SettingKey {
-        name: "unknown-outcome-hold",
-        group: Group::Policy,
-        shape: Shape::Text,
-        value_name: "DURATION",
-        example: "3h",
-        help: "After a write of unknown outcome (a timeout, a lost connection), do not cache its \
-               partition for this long. At least the database's max_hint_window",
-        live: false,
-        set: |c, v| put(&mut c.unknown_outcome_hold, v),
-        get: |c| one(c.unknown_outcome_hold),
     },
     SettingKey {
         name: "reactors",

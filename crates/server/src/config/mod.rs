@@ -23,6 +23,7 @@ mod ring;
 mod settings;
 mod size;
 mod value;
+mod write_level;
 
 pub use address::{Advertise, HostName, HostPort, parse_listen};
 pub use check::{MAX_ITEM, MIN_FLASH, MIN_MEMORY};
@@ -36,3 +37,4 @@ pub use ring::{ShortName, Weight};
 pub use settings::Config;
 pub use size::Size;
 pub use value::{DurabilityChoice, Invalid, IoChoice, KeySeparator, LogFilter, LogFormat};
+pub use write_level::{WriteLevelRule, WriteLevels};

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use super::{
     Advertise, DurabilityChoice, FlashSpec, HostName, HostPort, IoChoice, KeySeparator, LogFilter,
-    LogFormat, ShortName, Size, Span, TablePolicies, Weight,
+    LogFormat, ShortName, Size, Span, TablePolicies, Weight, WriteLevels,
 };
 
 /// The settings of a server, as they came out of flags, environment and file.
@@ -84,8 +84,12 @@ pub struct Config {
     pub io: IoChoice,
     /// Who else writes to which table, and so what may be cached for how long.
     pub table_policy: TablePolicies,
+    /// Levels that weaker writes of some tables are raised to.
+    pub table_write_level: WriteLevels,
     /// How long an instance may have been away and still serve what it cached under `exclusive`.
     pub restart_grace: Span,
+    /// The same after a clean stop, restarts of the machine included; `None`: no such promise.
+    pub planned_restart_grace: Option<Span>,
     /// How long a partition stays uncached after a write whose outcome is not known.
     pub unknown_outcome_hold: Span,
     /// Threads that serve clients; `None` means one per core the process may run on.
@@ -142,7 +146,9 @@ impl Default for Config {
             write_budget: None,
             io: IoChoice::Auto,
             table_policy: TablePolicies::default(),
+            table_write_level: WriteLevels::default(),
             restart_grace: Span::new(Duration::from_secs(60)),
+            planned_restart_grace: None,
             // Cassandra keeps hints for a missing replica this long, so until then a timed-out
             // write may still land.
             unknown_outcome_hold: Span::new(Duration::from_secs(3 * 3600)),

@@ -33,6 +33,10 @@ pub struct FrontEndMetrics {
     pub carried: Family<CarriedFrom>,
     /// Partitions put into quarantine.
     pub quarantines: Family<QuarantineReason>,
+    /// Writes that a quorum read may miss.
+    pub weak_writes: Counter,
+    /// Writes whose level was raised, so that a quorum read sees them.
+    pub raised_writes: Counter,
     /// Error messages that Afterglow made itself.
     pub errors: Counter,
     /// Connections taken from clients.
@@ -94,6 +98,7 @@ pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
         "Partitions kept out of the cache after writes of unknown outcome.",
         |d| &d.quarantines,
     );
+    cql_alone(shards, out);
 
     let help = "Error messages from Afterglow itself, not from the database.";
     single(shards, out, "afterglow_errors_total", Count, help, |d| d.errors.get());
@@ -122,6 +127,25 @@ pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
     let help = "Memory of the samples of keys, prefixes and tables.";
     single(shards, out, "afterglow_hot_keys_bytes", Kind::Gauge, help, |d| d.hot.bytes() as u64);
     latency(shards, out);
+}
+
+fn cql_alone(shards: &Shards, out: &mut Exposition) {
+    if !front_ends(shards).contains(&"cql") {
+        return;
+    }
+    let help = "Writes at a level that a quorum read may miss: what they touch is cached briefly.";
+    let of = |of: fn(&FrontEndMetrics) -> &Counter| sum(shards, "cql", |d| of(d).get());
+    for (name, help, count) in [
+        ("afterglow_weak_writes_total", help, of(|d| &d.weak_writes)),
+        (
+            "afterglow_raised_writes_total",
+            "Writes whose level was raised by table-write-level.",
+            of(|d| &d.raised_writes),
+        ),
+    ] {
+        out.header(name, Kind::Counter, help);
+        out.sample(name, &[("frontend", "cql")], count);
+    }
 }
 
 pub(super) fn front_ends(shards: &Shards) -> Vec<&'static str> {

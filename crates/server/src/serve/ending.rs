@@ -7,9 +7,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use afterglow_engine::{DropReason, RefuseReason, Stats};
+use afterglow_rowcache::clock::{Clock, SystemClock};
 
 use super::frontends::FrontEnds;
-use crate::config::Config;
+use crate::{config::Config, frontend::cql::cached};
 
 /// What a stop may take besides the drain and the writing of DRAM to flash: a device that does not
 /// answer is given up meanwhile.
@@ -23,13 +24,26 @@ pub(super) fn bound(config: &Config) -> Duration {
     config.drain_timeout.get() + CLOSING + writing
 }
 
-/// Lets requests in flight end, and closes the front ends.
-pub(super) fn drain(front_ends: FrontEnds, config: &Config) {
-    if !front_ends.close(config.drain_timeout.get()) {
+/// Lets requests in flight end, and closes the front ends. Whether all have ended.
+pub(super) fn drain(front_ends: FrontEnds, config: &Config) -> bool {
+    let whole = front_ends.close(config.drain_timeout.get());
+    if !whole {
         tracing::warn!(
             "requests were still in flight after {}: their connections were closed",
             config.drain_timeout
         );
+    }
+    whole
+}
+
+/// Notes, as the last word, that this run ended cleanly, if it did: `planned-restart-grace` counts
+/// from now.
+pub(super) fn note_stop(clean: bool, config: &Config) {
+    if !clean || config.cql.is_none() {
+        return;
+    }
+    if let Err(error) = cached::note_clean_stop(&config.data_dir, SystemClock.unix()) {
+        tracing::warn!(%error, "the clean stop cannot be noted in the data directory: planned-restart-grace does not count");
     }
 }
 

@@ -9,8 +9,10 @@ use afterglow_memcache::auth::Users;
 
 use super::error::ServeError;
 use crate::{
-    config::{Config, DurabilityChoice, LivePolicies, check_rereadable, private},
-    frontend::cql::cached::{Cached, CachedConfig, Keeping, RingConfig, RingHandle, Times},
+    config::{Config, DurabilityChoice, LivePolicies, Span, check_rereadable, private},
+    frontend::cql::cached::{
+        Cached, CachedConfig, Invalidator, Keeping, RingConfig, RingHandle, Times,
+    },
     frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, RingSettings},
     frontend::memcache::{
         FrontEndAddress, MemcacheFrontEnd, MemcacheFrontEndConfig, MemcacheLimits, Sockets, Tls,
@@ -110,6 +112,11 @@ impl FrontEnds {
         self.cql.as_ref()?.1.ring()
     }
 
+    /// What drops rows at the operator's word, where there is a CQL front end.
+    pub(super) fn invalidator(&self) -> Option<Invalidator> {
+        Some(self.cql.as_ref()?.1.invalidator())
+    }
+
     /// SIGHUP: puts limits in force that may change while the memcached front end serves.
     pub(super) fn set_limits(&self, config: &Config) {
         if let Some(front_end) = &self.memcache {
@@ -186,6 +193,8 @@ fn open_cql(
         data_dir: &config.data_dir,
         policies: policies.clone(),
         restart_grace: config.restart_grace.get(),
+        planned_restart_grace: config.planned_restart_grace.map_or(Duration::ZERO, Span::get),
+        write_levels: config.table_write_level.clone(),
         unknown_outcome_hold: config.unknown_outcome_hold.get(),
         times: Times::default(),
         ring: secrets.and_then(|secrets| ring_config(config, secrets)),

@@ -144,6 +144,32 @@ fn other_policies_or_too_long_an_absence_leave_nothing_of_exclusive_tables() {
 }
 
 #[test]
+fn after_a_clean_stop_the_promise_of_a_planned_restart_counts_and_after_a_crash_not() {
+    let (database, directory) = (database(), TempDir::new().unwrap());
+    let mut setup = Setup::new(directory.path(), &database, "ks.*=exclusive");
+    (setup.restart_grace, setup.planned_restart_grace) =
+        (Duration::ZERO, Duration::from_secs(3_600));
+    for (clean, kept) in [(true, true), (false, false), (true, true)] {
+        let node = setup.start();
+        let mut client = node.client(Version::V4);
+        client.value("a");
+        drop(client);
+        if clean {
+            node.stop();
+        } else {
+            node.crash();
+        }
+        let node = setup.start();
+        let mut client = node.client(Version::V4);
+        let before = database.reads();
+        client.value("a");
+        assert_eq!(database.reads() - before, u64::from(!kept), "clean: {clean}");
+        drop(client);
+        node.stop();
+    }
+}
+
+#[test]
 fn after_a_crash_writes_that_were_on_their_way_keep_their_partitions_out() {
     let (database, directory) = (database(), TempDir::new().unwrap());
     let setup = Setup::new(directory.path(), &database, "ks.*=exclusive");

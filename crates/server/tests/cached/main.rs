@@ -16,4 +16,5 @@ mod ring_beside;
 mod ring_schema;
 mod ring_world;
 mod silent;
+mod write_level;
 mod writes;

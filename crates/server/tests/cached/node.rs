@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use afterglow::config::{HostPort, LivePolicies, TablePolicies};
+use afterglow::config::{HostPort, LivePolicies, TablePolicies, WriteLevels};
 use afterglow::frontend::cql::cached::{
-    Cached, CachedConfig, Keeping, RingConfig, RingHandle, Times,
+    Cached, CachedConfig, Keeping, RingConfig, RingHandle, Times, note_clean_stop,
 };
 use afterglow::frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, RingSettings};
 use afterglow::hotkeys::report::HotFrontEnd;
@@ -20,6 +20,7 @@ use afterglow_cql::message::{Consistency, Query, QueryParams, ValuesBuilder};
 use afterglow_engine::device::DeviceConfig;
 use afterglow_engine::{Cache, Config};
 use afterglow_loadgen::cql::{ConnectOptions, Connection, CqlError, Prepared};
+use afterglow_rowcache::clock::{Clock, SystemClock};
 use afterglow_rowcache::lease::{CREATE_TABLE, create_keyspace};
 use afterglow_testkit::fake_backend::{FakeBackend, Faults};
 use tempfile::TempDir;
@@ -69,7 +70,7 @@ pub fn database_that_may_be_mute(about: &'static str, mute: &Arc<AtomicBool>) ->
     )
 }
 
-fn furnished(database: FakeBackend) -> FakeBackend {
+pub fn furnished(database: FakeBackend) -> FakeBackend {
     let lease = create_keyspace("datacenter1", 1);
     for text in [
         &lease,
@@ -98,6 +99,7 @@ pub struct Node {
     pub address: SocketAddr,
     /// The policies in force; to replace them is SIGHUP.
     pub policies: Arc<LivePolicies>,
+    directory: PathBuf,
     metrics: Arc<Metrics>,
     parts: Option<Parts>,
 }
@@ -117,6 +119,8 @@ pub struct Setup {
     /// `pattern=policy`, first match wins.
     pub policy: &'static str,
     pub restart_grace: Duration,
+    pub planned_restart_grace: Duration,
+    pub write_levels: WriteLevels,
     pub hold: Duration,
     pub times: Times,
     /// Where to listen; port 0: anywhere.
@@ -134,6 +138,8 @@ impl Setup {
             database: database.address(),
             policy,
             restart_grace: Duration::from_secs(60),
+            planned_restart_grace: Duration::ZERO,
+            write_levels: WriteLevels::default(),
             hold: Duration::from_secs(600),
             times: Times::default(),
             listen: "127.0.0.1:0".parse().unwrap(),
@@ -168,6 +174,8 @@ impl Setup {
             data_dir: &self.directory,
             policies: policies.clone(),
             restart_grace: self.restart_grace,
+            planned_restart_grace: self.planned_restart_grace,
+            write_levels: self.write_levels.clone(),
             unknown_outcome_hold: self.hold,
             times: self.times,
             ring: self.ring.clone(),
@@ -192,7 +200,7 @@ impl Setup {
         let keeping = cached.keep(&front_end, links).expect("the links can be opened");
         let address = front_end.address();
         let parts = Some(Parts { cache, reactors, front_end, keeping });
-        Node { address, policies, metrics, parts }
+        Node { address, policies, directory: self.directory.clone(), metrics, parts }
     }
 }
 
@@ -247,6 +255,7 @@ impl Node {
         keeping.stop(true);
         reactors.shutdown();
         cache.close();
+        note_clean_stop(&self.directory, SystemClock.unix()).unwrap();
     }
 
     /// Ends as a process that is killed: nothing is drained, given back, written out or marked

@@ -47,10 +47,12 @@ impl Ask {
         self.envelope.header.version
     }
 
-    /// Level of a QUERY.
+    /// Level of a QUERY, an EXECUTE or a BATCH.
     pub fn consistency(&self) -> Option<Consistency> {
         match message::parse(&self.envelope.header, &self.envelope.body) {
             Ok((_, Request::Query(query))) => Some(query.params.consistency),
+            Ok((_, Request::Execute(execute))) => Some(execute.params.consistency),
+            Ok((_, Request::Batch(batch))) => Some(batch.params.consistency),
             _ => None,
         }
     }

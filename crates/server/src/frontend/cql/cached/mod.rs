@@ -15,6 +15,7 @@ use futures_channel::oneshot;
 
 mod answer;
 mod fill;
+mod invalidate;
 mod keeper;
 mod labels;
 mod miss;
@@ -30,10 +31,14 @@ mod setting;
 mod setup;
 mod state;
 mod times;
+mod weak_writes;
 mod write;
 mod write_in_ring;
+mod write_level;
 
+pub use afterglow_rowcache::instance_file::note_clean_stop;
 pub use afterglow_rowcache::restart::{StartError as CachedError, look};
+pub use invalidate::{Invalidator, Named};
 pub use ring::{DifferenceStatus, MemberStatus, RingConfig, RingHandle, RingStatus};
 pub use router::CachedRouter;
 pub use setup::{Cached, CachedConfig, Keeping};

@@ -13,6 +13,7 @@ use afterglow_rowcache::write_scope::{Tables, WriteScope};
 use super::super::{ControlState, Later, Operation, Request, Router, SchemaStore, pass_path};
 use super::RowCache;
 use super::state::CachedState;
+use super::weak_writes::WeakWrites;
 use super::{read, write};
 use crate::metrics::{PassReason, Path};
 
@@ -24,13 +25,15 @@ pub struct CachedRouter {
 impl CachedRouter {
     /// A router over `cache`, whose flash devices are read on the reactors' own rings. `sharing`:
     /// several instances share the tables.
-    pub fn new(
+    pub(super) fn new(
         cache: Arc<RowCache>,
         devices: &Arc<dyn DeviceSet>,
         fill_timeout: Duration,
         sharing: bool,
+        weak_writes: WeakWrites,
     ) -> CachedRouter {
-        CachedRouter { shared: Arc::new(CachedState::new(cache, devices, fill_timeout, sharing)) }
+        let state = CachedState::new(cache, devices, fill_timeout, sharing, weak_writes);
+        CachedRouter { shared: Arc::new(state) }
     }
 
     pub(super) fn shared(&self) -> &Arc<CachedState> {
@@ -186,6 +189,8 @@ mod tests {
             data_dir: dir,
             policies: Arc::new(LivePolicies::new(TablePolicies::default())),
             restart_grace: Duration::from_secs(60),
+            planned_restart_grace: Duration::ZERO,
+            write_levels: Default::default(),
             unknown_outcome_hold: Duration::from_secs(600),
             times: Times::default(),
             ring: None,

@@ -13,12 +13,14 @@ use futures_channel::oneshot;
 use uuid::Uuid;
 
 use super::super::{CqlFrontEnd, Router};
+use super::invalidate::Invalidator;
 use super::keeper::{Keeper, Stop, policies_text};
 use super::ring::{OpenRing, RingConfig, RingHandle, RingKeeper};
 use super::router::CachedRouter;
 use super::times::Times;
+use super::weak_writes::WeakWrites;
 use super::{CachedError, FillWaiter, RowCache};
-use crate::config::LivePolicies;
+use crate::config::{LivePolicies, WriteLevels};
 use crate::metrics::Kind;
 use crate::reactor::Bound;
 use crate::ring_link::TransportError;
@@ -36,6 +38,10 @@ pub struct CachedConfig<'a> {
     pub policies: Arc<LivePolicies>,
     /// Longest absence after which `exclusive` rows are still believed.
     pub restart_grace: Duration,
+    /// The same after a clean stop, if that is longer; zero without such a promise.
+    pub planned_restart_grace: Duration,
+    /// Levels that writes are raised to.
+    pub write_levels: WriteLevels,
     /// How long a write of unknown outcome keeps its partitions uncached.
     pub unknown_outcome_hold: Duration,
     /// Those that are not for users to set.
@@ -65,6 +71,7 @@ impl Cached {
             policies: config.policies.clone(),
             policies_now: (generation, policies_text(&policies)),
             restart_grace: config.restart_grace,
+            planned_restart_grace: config.planned_restart_grace,
             hold: config.unknown_outcome_hold,
             weak_max_age: config.times.weak_max_age,
             lease: LeaseTimes { lease: config.times.lease, margin: config.times.margin },
@@ -76,7 +83,9 @@ impl Cached {
             // Before the first client comes: nothing is ours until the ring says so.
             cache.share(SHARDS);
         }
-        let router = Arc::new(CachedRouter::new(cache, &devices, config.times.fill, sharing));
+        let weak_writes = WeakWrites::new(config.write_levels.clone());
+        let router = CachedRouter::new(cache, &devices, config.times.fill, sharing, weak_writes);
+        let router = Arc::new(router);
         let ring = config.ring.clone().map(|ring| (ring, config.data_dir.to_path_buf()));
         Ok(Cached { router, policies: config.policies.clone(), claims, ring })
     }
@@ -115,6 +124,7 @@ impl Cached {
         front_end.front_end().config.metrics.lease.held_while(move || licensed.caches_exclusive());
         let Cached { policies, claims, ring, .. } = self;
         let of = front_end.front_end().clone();
+        let invalidator = Invalidator { shared: shared.clone(), front_end: of.clone() };
         let reactors = of.reactors.clone();
         let ring = match ring.zip(links) {
             None => {
@@ -137,7 +147,7 @@ impl Cached {
                 Some(ring)
             }
         };
-        Ok(Keeping { stop, cache, ring })
+        Ok(Keeping { stop, cache, ring, invalidator })
     }
 }
 
@@ -146,9 +156,15 @@ pub struct Keeping {
     stop: Stop,
     cache: Arc<RowCache>,
     ring: Option<RingHandle>,
+    invalidator: Invalidator,
 }
 
 impl Keeping {
+    /// What drops rows at the operator's word.
+    pub fn invalidator(&self) -> Invalidator {
+        self.invalidator.clone()
+    }
+
     /// The ring; none for an instance without one.
     pub fn ring(&self) -> Option<RingHandle> {
         self.ring.clone()

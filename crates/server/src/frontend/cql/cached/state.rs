@@ -17,6 +17,7 @@ use parking_lot::RwLock;
 use super::fill::FillStatements;
 use super::newest::Newest;
 use super::ring::Ring;
+use super::weak_writes::WeakWrites;
 use super::{FillWaiter, RowCache};
 use crate::metrics::{FrontEndMetrics, MissReason};
 use crate::reactor::{FlashFile, read_flash};
@@ -36,6 +37,8 @@ pub(super) struct CachedState {
     /// We have no ring, and one has the lease: what is written through us its members would not
     /// hear of.
     pub(super) beside_ring: AtomicBool,
+    /// Writes that a quorum read may miss.
+    pub(super) weak_writes: WeakWrites,
     /// What is known of the database's lightweight transactions.
     pub(super) paxos: Paxos,
     /// The data centre of the node that we talk to.
@@ -134,6 +137,7 @@ impl CachedState {
         devices: &Arc<dyn DeviceSet>,
         fill_timeout: Duration,
         sharing: bool,
+        weak_writes: WeakWrites,
     ) -> CachedState {
         let device = |n: usize| FlashFile::new(devices.clone(), DeviceId(n as u16));
         let flash = (0..devices.infos().len()).filter_map(device).collect();
@@ -146,6 +150,7 @@ impl CachedState {
             ring: OnceLock::new(),
             sharing,
             beside_ring: AtomicBool::new(false),
+            weak_writes,
             paxos: Paxos::default(),
             data_center: RwLock::default(),
             cluster: RwLock::default(),

@@ -22,6 +22,7 @@ use super::outcome::answered;
 use super::serial;
 use super::state::CachedState;
 use super::write_in_ring;
+use super::write_level::is_weak;
 use crate::frontend::cql::bound::bound;
 use crate::metrics::{Path, WriteScopeLabel};
 
@@ -35,10 +36,7 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
         return None;
     }
     count(&request, &touched);
-    let weak = match request.consistency() {
-        Some(level) => newest.is_weak(&touched, level, shared.data_center.read().as_deref()),
-        None => true,
-    };
+    let weak = is_weak(shared, &mut request, &touched, &newest);
     let dead_after = dead_after(shared, &touched, &newest);
     if shared.sharing {
         return write_in_ring::route(shared, request, touched, weak, dead_after);

@@ -160,6 +160,22 @@ impl Request {
         self.body = body.into();
     }
 
+    /// Has it carried out at another consistency level than its client asks for. False: it has
+    /// none.
+    pub fn raise_consistency(&mut self, level: Consistency) -> bool {
+        // What precedes the message is at the front of the body.
+        let at = match self.message() {
+            Ok((_, Message::Query(query))) => query.consistency_at(&self.body),
+            Ok((_, Message::Execute(execute))) => execute.consistency_at(&self.body),
+            Ok((_, Message::Batch(batch))) => batch.consistency_at(&self.body),
+            _ => return false,
+        };
+        let mut body = self.body.to_vec();
+        body[at..at + 2].copy_from_slice(&(level as u16).to_be_bytes());
+        self.body = body.into();
+        true
+    }
+
     /// How many prepared statements it names.
     pub fn prepared_count(&self) -> usize {
         match &self.asked {

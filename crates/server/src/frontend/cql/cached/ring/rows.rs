@@ -126,6 +126,8 @@ mod tests {
             data_dir: directory.path(),
             policies: Arc::new(LivePolicies::new(TablePolicies::default())),
             restart_grace: Duration::from_secs(60),
+            planned_restart_grace: Duration::ZERO,
+            write_levels: Default::default(),
             unknown_outcome_hold: Duration::from_secs(600),
             times: Times::default(),
             ring: None,
