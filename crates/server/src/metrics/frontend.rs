@@ -33,6 +33,8 @@ pub struct FrontEndMetrics {
     pub carried: Family<CarriedFrom>,
     /// Partitions put into quarantine.
     pub quarantines: Family<QuarantineReason>,
+    /// Reads that were sent again because a node of the database was lost.
+    pub repeated_reads: Counter,
     /// Writes that a quorum read may miss.
     pub weak_writes: Counter,
     /// Writes whose level was raised, so that a quorum read sees them.
@@ -141,6 +143,11 @@ fn cql_alone(shards: &Shards, out: &mut Exposition) {
             "afterglow_raised_writes_total",
             "Writes whose level was raised by table-write-level.",
             of(|d| &d.raised_writes),
+        ),
+        (
+            "afterglow_repeated_reads_total",
+            "Reads sent again because the connection to a node of the database was lost.",
+            of(|d| &d.repeated_reads),
         ),
     ] {
         out.header(name, Kind::Counter, help);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use afterglow_cql::frame::Version;
 use afterglow_cql::message::Consistency;
 use afterglow_loadgen::cql::{ConnectOptions, Connection};
-use afterglow_testkit::fake_backend::FakeBackend;
+use afterglow_testkit::fake_backend::{FakeBackend, StatementKind};
 use tempfile::TempDir;
 
 use crate::node::{Client, Setup, database, database_that_may_be_mute, one_text, wait_until};
@@ -115,4 +115,44 @@ fn a_write_that_comes_late_to_a_table_made_again_with_other_keys_is_seen() {
         write.join().unwrap();
     });
     assert_eq!(one_text(reader.run(&read)).as_deref(), Some("new"));
+}
+
+#[test]
+fn a_read_that_was_passed_on_is_sent_again_when_its_node_is_lost_and_a_write_is_not() {
+    let (database, directory) = (database(), TempDir::new().unwrap());
+    let node = Setup::new(directory.path(), &database, "ks.*=exclusive").start();
+    let mut writer = node.client(Version::V4);
+    writer.put("a", "v");
+    // Each version has a connection to the database of its own.
+    for version in [Version::V3, Version::V4, Version::V5] {
+        let mut client = node.client(version);
+        let scan = client.prepare("SELECT v FROM ks.t WHERE v = ? ALLOW FILTERING");
+        for prepared in [false, true] {
+            let (asked, held) = (database.reads(), database.hold(StatementKind::Read));
+            thread::scope(|threads| {
+                let client = &mut client;
+                let scan = &scan;
+                let read = threads.spawn(move || match prepared {
+                    true => client.execute(scan, &["v"]),
+                    false => client.run("SELECT v FROM ks.t"),
+                });
+                held.wait_for(1);
+                database.hang_up();
+                held.wait_for(2);
+                drop(held);
+                assert_eq!(one_text(read.join().unwrap()).as_deref(), Some("v"), "{version:?}");
+            });
+            assert_eq!(database.reads() - asked, 2, "{version:?}");
+        }
+    }
+    let repeated = || node.count(&["afterglow_repeated_reads_total"]);
+    assert_eq!(repeated(), 6);
+    let held = database.hold(StatementKind::Write);
+    thread::scope(|threads| {
+        let write = threads.spawn(|| writer.try_run("INSERT INTO ks.t (k, v) VALUES ('b', 'w')"));
+        held.wait_for(1);
+        database.hang_up();
+        assert!(write.join().unwrap().is_err(), "its outcome is not known");
+    });
+    assert_eq!(repeated(), 6);
 }

@@ -50,7 +50,14 @@ impl AnswerSink for Relay {
     }
 
     fn fail(self: Box<Self>, error: &CallError) {
-        self.request.fail(error);
+        let Relay { mut request, path } = *self;
+        if matches!(error, CallError::Lost) && request.may_be_repeated() {
+            request.note_repeated();
+            // The connection that broke is still being closed.
+            compio::runtime::spawn(async move { request.pass(path) }).detach();
+        } else {
+            request.fail(error);
+        }
     }
 }
 

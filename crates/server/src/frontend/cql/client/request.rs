@@ -78,6 +78,8 @@ pub struct Request {
     /// client has asked for meanwhile.
     keyspace: Option<Rc<str>>,
     went_far: bool,
+    /// It was sent again after its connection broke.
+    repeated: bool,
     responder: Responder,
 }
 
@@ -85,7 +87,8 @@ impl Request {
     /// Takes on the duty.
     pub fn new(header: Header, body: Bytes, asked: Operation, responder: Responder) -> Self {
         let keyspace = responder.client().keyspace();
-        let mut request = Self { header, body, asked, keyspace, went_far: false, responder };
+        let (went_far, repeated) = (false, false);
+        let mut request = Self { header, body, asked, keyspace, went_far, repeated, responder };
         if request.metrics().slow.is_on() {
             let (kind, table) = request.asked.described();
             let about = request.responder.about();
@@ -193,11 +196,41 @@ impl Request {
     }
 
     /// Sends it to the database as it is and gives the answer, for who wants to look at it before
-    /// [`Request::relay`]. A statement that the server has forgotten is prepared again unseen.
+    /// [`Request::relay`]. A statement that the server has forgotten is prepared again unseen. A
+    /// read whose node is lost is sent to another, once.
     ///
     /// # Errors
     /// [`CallError`] says whether the request may have been executed.
     pub async fn call(&mut self) -> Result<Envelope, CallError> {
+        match self.call_once().await {
+            Err(CallError::Lost) if self.may_be_repeated() => {
+                self.note_repeated();
+                self.call_once().await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Whether it may be sent again after its connection broke: it reads, and this was the first
+    /// time. The database may have carried it out already.
+    pub(super) fn may_be_repeated(&self) -> bool {
+        let reads = match &self.asked {
+            Operation::Prepare => true,
+            Operation::Query(plan) | Operation::Execute(_, plan) => {
+                matches!(**plan, Plan::Read(_) | Plan::CachedRead(_))
+            }
+            Operation::Batch(_) => false,
+        };
+        reads && !self.repeated
+    }
+
+    /// It is sent again. A client with a connection of its own has no other, and hears of that.
+    pub(super) fn note_repeated(&mut self) {
+        self.repeated = true;
+        self.metrics().repeated_reads.inc();
+    }
+
+    async fn call_once(&mut self) -> Result<Envelope, CallError> {
         let backend = self.connection().await?;
         self.went_far |= !self.client().reactor_state.is_near(&backend);
         let answer = backend.call(self.header.opcode, self.header.flags, self.body.clone()).await?;
