@@ -6,14 +6,23 @@
 //! ```
 //!
 //! One connection is served at a time, and each for at most [`TIMEOUT`].
+//!
+//! [`HAND_OVER`] is answered with descriptors too: the listening sockets, by SCM_RIGHTS, in the
+//! order of their names in `done`. Then the server stops.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// The socket's name in the data directory.
@@ -30,7 +39,21 @@ pub trait Operated: Send + Sync + 'static {
     /// # Errors
     /// Why it cannot be done, in words for the operator.
     fn command(&self, command: &str) -> Result<serde_json::Value, String>;
+
+    /// The listening sockets with their names, for a process that takes over.
+    ///
+    /// # Errors
+    /// Why not, in words for the operator.
+    fn sockets(&self) -> Result<Vec<(String, OwnedFd)>, String>;
+
+    /// A process has the sockets: end.
+    fn succeeded(&self);
 }
+
+/// Asks for the listening sockets, and for the end of the server.
+const HAND_OVER: &str = "hand over";
+/// Sockets that can be handed over at once.
+const MOST_SOCKETS: usize = 8;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -80,13 +103,69 @@ fn serve(mut stream: UnixStream, operated: &dyn Operated) -> io::Result<()> {
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut command = String::new();
     BufReader::new((&stream).take(MAX_COMMAND)).read_line(&mut command)?;
+    if command.trim() == HAND_OVER {
+        return hand_over(stream, operated);
+    }
     let reply = match operated.command(command.trim()) {
         Ok(done) => Reply::Done(done),
         Err(why) => Reply::Error(why),
     };
-    let mut line = serde_json::to_string(&reply).map_err(io::Error::other)?;
-    line.push('\n');
-    stream.write_all(line.as_bytes())
+    stream.write_all(&line_of(&reply)?)
+}
+
+fn line_of(reply: &Reply) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(reply).map_err(io::Error::other)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// A server that could not tell its successor goes on serving.
+fn hand_over(mut stream: UnixStream, operated: &dyn Operated) -> io::Result<()> {
+    let (names, sockets): (Vec<_>, Vec<_>) = match operated.sockets() {
+        Ok(sockets) => sockets.into_iter().unzip(),
+        Err(why) => return stream.write_all(&line_of(&Reply::Error(why))?),
+    };
+    assert!(sockets.len() <= MOST_SOCKETS, "more sockets than a message has room for");
+    let line = line_of(&Reply::Done(names.into()))?;
+    let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SOCKETS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    let sent = sendmsg(&stream, &[IoSlice::new(&line)], &mut control, SendFlags::empty())?;
+    stream.write_all(&line[sent..])?;
+    operated.succeeded();
+    Ok(())
+}
+
+/// Has the server on this data directory hand its listening sockets over and end, and gives them
+/// with their names.
+///
+/// # Errors
+/// Why it could not be asked, or what it says against it. It goes on serving then.
+pub fn take_sockets(data_dir: &Path) -> Result<Vec<(String, OwnedFd)>, String> {
+    let failed = |error: io::Error| format!("the server that runs cannot be asked: {error}");
+    let mut stream = connect(data_dir)?;
+    stream.write_all(format!("{HAND_OVER}\n").as_bytes()).map_err(failed)?;
+    let (mut line, mut sockets) = (vec![0; MAX_COMMAND as usize], Vec::new());
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SOCKETS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let read =
+        recvmsg(&stream, &mut [IoSliceMut::new(&mut line)], &mut control, RecvFlags::CMSG_CLOEXEC)
+            .map_err(|error| failed(error.into()))?;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            sockets.extend(descriptors);
+        }
+    }
+    line.truncate(read.bytes);
+    BufReader::new(stream).read_until(b'\n', &mut line).map_err(failed)?;
+    let names: Vec<String> = done(&line)?;
+    if names.len() != sockets.len() {
+        return Err(format!("{} sockets came under {} names", sockets.len(), names.len()));
+    }
+    Ok(names.into_iter().zip(sockets).collect())
 }
 
 /// Has the server on this data directory carry a command out.
@@ -94,6 +173,16 @@ fn serve(mut stream: UnixStream, operated: &dyn Operated) -> io::Result<()> {
 /// # Errors
 /// Why it could not be asked, or what it says against it.
 pub fn ask<T: DeserializeOwned>(data_dir: &Path, command: &str) -> Result<T, String> {
+    let failed =
+        |error: io::Error| format!("the server on {} cannot be asked: {error}", data_dir.display());
+    let mut stream = connect(data_dir)?;
+    stream.write_all(format!("{command}\n").as_bytes()).map_err(failed)?;
+    let mut line = Vec::new();
+    BufReader::new(stream).read_until(b'\n', &mut line).map_err(failed)?;
+    done(&line)
+}
+
+fn connect(data_dir: &Path) -> Result<UnixStream, String> {
     let path = data_dir.join(SOCKET);
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
@@ -105,14 +194,16 @@ pub fn ask<T: DeserializeOwned>(data_dir: &Path, command: &str) -> Result<T, Str
         }
         _ => format!("the server on {} cannot be asked: {error}", data_dir.display()),
     };
-    let mut stream = UnixStream::connect(&path).map_err(failed)?;
+    let stream = UnixStream::connect(&path).map_err(failed)?;
     stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
-    stream.write_all(format!("{command}\n").as_bytes()).map_err(failed)?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).map_err(failed)?;
+    stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
+    Ok(stream)
+}
+
+fn done<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
     let strange =
         |error: serde_json::Error| format!("the server's answer is not understood: {error}");
-    match serde_json::from_str(&line).map_err(strange)? {
+    match serde_json::from_slice(line).map_err(strange)? {
         Reply::Done(done) => serde_json::from_value(done).map_err(strange),
         Reply::Error(why) => Err(why),
     }
@@ -120,9 +211,16 @@ pub fn ask<T: DeserializeOwned>(data_dir: &Path, command: &str) -> Result<T, Str
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
-    struct Echo;
+    #[derive(Default)]
+    struct Echo {
+        sockets: Vec<(String, OwnedFd)>,
+        succeeded: AtomicBool,
+    }
 
     impl Operated for Echo {
         fn command(&self, command: &str) -> Result<serde_json::Value, String> {
@@ -131,13 +229,57 @@ mod tests {
                 other => Ok(other.into()),
             }
         }
+
+        fn sockets(&self) -> Result<Vec<(String, OwnedFd)>, String> {
+            let copied = |(name, socket): &(String, OwnedFd)| {
+                Ok((name.clone(), socket.try_clone().map_err(|error| error.to_string())?))
+            };
+            match self.succeeded.load(Ordering::SeqCst) {
+                true => Err("it stops already".into()),
+                false => self.sockets.iter().map(copied).collect(),
+            }
+        }
+
+        fn succeeded(&self) {
+            self.succeeded.store(true, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn sockets_go_to_a_successor_once_and_whoever_connects_meanwhile_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let listeners: Vec<_> =
+            (0..3).map(|_| TcpListener::bind(("127.0.0.1", 0)).unwrap()).collect();
+        let addresses: Vec<_> = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
+        let sockets = listeners.into_iter().enumerate();
+        let sockets = sockets.map(|(n, one)| (format!("number {n}"), one.into())).collect();
+        let echo = Arc::new(Echo { sockets, ..Echo::default() });
+        let operator = OperatorSocket::open(dir.path(), echo.clone()).unwrap();
+        let taken = take_sockets(dir.path()).unwrap();
+        assert!(echo.succeeded.load(Ordering::SeqCst));
+        let error = take_sockets(dir.path()).unwrap_err();
+        assert_eq!(error, "it stops already");
+        drop((operator, echo));
+        for (n, (name, socket)) in taken.into_iter().enumerate() {
+            assert_eq!(name, format!("number {n}"));
+            let client = TcpStream::connect(addresses[n]).expect("it is not refused");
+            let (_, peer) = TcpListener::from(socket).accept().unwrap();
+            assert_eq!(peer, client.local_addr().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_server_without_sockets_hands_none_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let _operator = OperatorSocket::open(dir.path(), Arc::new(Echo::default())).unwrap();
+        assert!(take_sockets(dir.path()).unwrap().is_empty());
     }
 
     #[test]
     fn commands_are_answered_refused_and_only_for_the_owner() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(SOCKET), "left by a dead process").unwrap();
-        let socket = OperatorSocket::open(dir.path(), Arc::new(Echo)).unwrap();
+        let socket = OperatorSocket::open(dir.path(), Arc::new(Echo::default())).unwrap();
         let mode = std::fs::metadata(dir.path().join(SOCKET)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(ask::<String>(dir.path(), "ring status").unwrap(), "ring status");
@@ -150,7 +292,7 @@ mod tests {
     #[test]
     fn whoever_sends_nothing_useful_keeps_nobody_out() {
         let dir = tempfile::tempdir().unwrap();
-        let _socket = OperatorSocket::open(dir.path(), Arc::new(Echo)).unwrap();
+        let _socket = OperatorSocket::open(dir.path(), Arc::new(Echo::default())).unwrap();
         drop(UnixStream::connect(dir.path().join(SOCKET)).unwrap());
         let mut long = UnixStream::connect(dir.path().join(SOCKET)).unwrap();
         // It may be cut off in the middle.

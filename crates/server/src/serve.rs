@@ -9,9 +9,11 @@ mod limits;
 mod memory;
 mod reload;
 mod startup;
+mod takeover;
 
 use std::{
     io::{self, Write},
+    os::fd::OwnedFd,
     sync::{Arc, OnceLock, Weak, mpsc},
 };
 
@@ -19,6 +21,7 @@ use afterglow_engine::{Cache, Outlook, Resized};
 use afterglow_rowcache::intents::IntentDoubt;
 
 use self::frontends::{Entrances, FrontEnds};
+use self::takeover::{HandOver, Taken};
 pub use self::{cache::FLASH_FILE, error::ServeError, reload::Reload};
 use crate::{
     admin::{self, Health, Hosts, Shown, Stage},
@@ -41,6 +44,10 @@ use crate::{
 /// # Errors
 /// When it cannot start, or the cache cannot be closed cleanly.
 pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result<(), ServeError> {
+    let taken = match config.take_over {
+        true => takeover::take_over(&config, |it| check(it).map(drop), ending::bound(&config))?,
+        false => Taken::default(),
+    };
     let notifier = startup::notifier();
     let slow = SlowLog::new(config.slow_request_log.map(|time| time.get()), config.show_keys);
     let metrics = Arc::new(Metrics::new(config.hotkeys_separator.get(), slow));
@@ -51,9 +58,11 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     let opened = Arc::new(OnceLock::new());
     let shown = shown(&config, &metrics, &health, &opened);
     // Dropped last, so that a second signal ends the process however long the rest takes.
+    let hand_over = Arc::new(HandOver::new(sender.clone()));
     let control = Control::start(config.admin, shown, sender)?;
     let Preparation { data_dir, outlook, entrances, reactors, .. } =
-        Preparation::prepare(&config, true)?;
+        Preparation::prepare(&config, Some(taken))?;
+    entrances.share(&hand_over);
     if let Some(warning) = small_index(&outlook) {
         tracing::warn!("{warning}");
     }
@@ -73,7 +82,7 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
             return Err(error);
         }
     };
-    let _operator = open_operator_socket(&config, &front_ends);
+    let _operator = open_operator_socket(&config, &front_ends, &hand_over);
     if config.cql.is_none() {
         health.set_independent();
     }
@@ -97,18 +106,24 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     }
     notifier.stopping(ending::bound(&config), "finishing requests in flight");
     health.set(Stage::Draining);
+    hand_over.close();
     let whole = ending::drain(front_ends, &config);
     watchdog.closing();
     reactors.shutdown();
+    write_out(cache, whole, &config, &notifier);
+    Ok(())
+}
+
+/// The last step of a stop. `whole`: every request was answered.
+fn write_out(cache: Arc<Cache>, whole: bool, config: &Config, notifier: &Notifier) {
     notifier.status("writing the cache out");
     tracing::info!("writing the cache out");
     cache.close();
-    ending::note_stop(whole, &config);
+    ending::note_stop(whole, config);
     ending::say(&cache.stats());
     // The process ends here, and its memory with it: to free millions of small objects one by one
     // would take seconds. The locks on files go with the process too.
     std::mem::forget(cache);
-    Ok(())
 }
 
 /// What the admin pages are made from; the cache is added when it is open.
@@ -128,9 +143,13 @@ fn shown(
 }
 
 /// Lets the operator give commands. A server that cannot serves all the same.
-fn open_operator_socket(config: &Config, front_ends: &FrontEnds) -> Option<OperatorSocket> {
-    let commands =
-        Arc::new(Commands { ring: front_ends.ring(), invalidator: front_ends.invalidator() });
+fn open_operator_socket(
+    config: &Config,
+    front_ends: &FrontEnds,
+    hand_over: &Arc<HandOver>,
+) -> Option<OperatorSocket> {
+    let (ring, invalidator) = (front_ends.ring(), front_ends.invalidator());
+    let commands = Arc::new(Commands { ring, invalidator, hand_over: hand_over.clone() });
     OperatorSocket::open(&config.data_dir, commands)
         .inspect_err(|error| {
             tracing::warn!(%error, "the socket for the operator's commands cannot be made in the data directory: `afterglow ring` and `afterglow invalidate` will not reach this instance");
@@ -142,6 +161,7 @@ fn open_operator_socket(config: &Config, front_ends: &FrontEnds) -> Option<Opera
 struct Commands {
     ring: Option<RingHandle>,
     invalidator: Option<Invalidator>,
+    hand_over: Arc<HandOver>,
 }
 
 impl Commands {
@@ -175,6 +195,14 @@ impl Operated for Commands {
             (_, Some(named)) => self.invalidate(named),
             _ => Err(format!("`{command}` is not a command of this version")),
         }
+    }
+
+    fn sockets(&self) -> Result<Vec<(String, OwnedFd)>, String> {
+        self.hand_over.sockets()
+    }
+
+    fn succeeded(&self) {
+        self.hand_over.succeeded();
     }
 }
 
@@ -242,8 +270,8 @@ struct Preparation {
 }
 
 impl Preparation {
-    /// Prepares it; addresses are taken only when `bind`.
-    fn prepare(config: &Config, bind: bool) -> Result<Self, ServeError> {
+    /// Prepares it. `taken`: see [`Entrances::prepare`].
+    fn prepare(config: &Config, taken: Option<Taken>) -> Result<Self, ServeError> {
         memory::check(config)?;
         let data_dir = DataDir::prepare(&config.data_dir)?;
         let outlook = cache::look(config, data_dir.path())?;
@@ -254,7 +282,7 @@ impl Preparation {
         if config.has_memcache() {
             memcache::look(data_dir.path())?;
         }
-        let entrances = Entrances::prepare(config, bind)?;
+        let entrances = Entrances::prepare(config, taken)?;
         let reactors = start_reactors(config)?;
         Ok(Self { data_dir, outlook, entrances, reactors, intents })
     }
@@ -280,7 +308,7 @@ pub fn check(config: &Config) -> Result<Checked, ServeError> {
     if let Some(admin) = config.admin.filter(|_| bind) {
         drop(admin::bind(admin).map_err(ControlError::Admin)?);
     }
-    let ready = Preparation::prepare(config, bind)?;
+    let ready = Preparation::prepare(config, bind.then(Taken::default))?;
     ready.reactors.shutdown();
     // Of a server that runs the table is in motion.
     let intents = ready.intents.filter(|_| bind);

@@ -338,6 +338,19 @@ const OTHERS: &[SettingKey] = &[
         get: |c| one(c.write_budget.map_or_else(|| "none".into(), |size| size.to_string())),
     },
     SettingKey {
+        name: "take-over",
+        group: Group::Process,
+        shape: Shape::Switch,
+        value_name: "true|false",
+        example: "false",
+        help: "Take the place of the server that runs on this data directory: have its listening \
+               sockets, wait until it has ended, and serve. Clients that connect meanwhile wait \
+               and are not refused. If none runs there, start as usual",
+        live: false,
+        set: |c, v| put_switch(&mut c.take_over, v),
+        get: |c| one(c.take_over),
+    },
+    SettingKey {
         name: "discard-cache",
         group: Group::Cache,
         shape: Shape::Switch,

@@ -76,6 +76,8 @@ pub struct Config {
     pub flash: Vec<FlashSpec>,
     /// Lets a cache that was made of other flash than configured be thrown away.
     pub discard_cache: bool,
+    /// Take the sockets and the place of the server that runs on the data directory.
+    pub take_over: bool,
     /// All the memory the cache may use: index, DRAM tier, write buffers.
     pub memory: Size,
     /// Bytes a second that may be written, on average; `None` for no limit.
@@ -142,6 +144,7 @@ impl Default for Config {
             flash_size: Size::gib(1),
             flash: Vec::new(),
             discard_cache: false,
+            take_over: false,
             memory: Size::mib(256),
             write_budget: None,
             io: IoChoice::Auto,

@@ -8,7 +8,7 @@
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
@@ -63,6 +63,25 @@ impl Bound {
     /// Where it will listen, with the port that the system chose in place of 0.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// A socket that another process has listened on.
+    ///
+    /// # Errors
+    /// When it is no listening socket of an address.
+    pub fn taken(socket: OwnedFd) -> io::Result<Self> {
+        let socket = StdListener::from(socket);
+        socket.set_nonblocking(false)?;
+        let address = socket.local_addr()?;
+        Ok(Self { socket, address })
+    }
+
+    /// The same socket once more, for another process. While it is open, whoever connects waits.
+    ///
+    /// # Errors
+    /// No descriptors are left.
+    pub fn share(&self) -> io::Result<OwnedFd> {
+        self.socket.as_fd().try_clone_to_owned()
     }
 
     /// Takes `address`; port 0 lets the system choose one.

@@ -65,6 +65,9 @@ pub enum ServeError {
         /// What is wrong with it.
         why: String,
     },
+    /// The server that runs does not hand over, or does not end.
+    #[error("cannot take over: {0}")]
+    TakeOver(String),
     /// The threads that serve clients.
     #[error(
         "cannot start the reactors: {0}. Raise the limits on threads, open files or locked memory, or lower --reactors"

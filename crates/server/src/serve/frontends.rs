@@ -1,5 +1,6 @@
 //! Opens the configured front ends.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use afterglow_engine::{Cache, Durability};
 use afterglow_memcache::auth::Users;
 
 use super::error::ServeError;
+use super::takeover::{HandOver, Socket, Taken};
 use crate::{
     config::{Config, DurabilityChoice, LivePolicies, Span, check_rereadable, private},
     frontend::cql::cached::{
@@ -38,8 +40,8 @@ pub(super) struct Entrances {
 }
 
 impl Entrances {
-    /// Reads the files and takes the addresses; these only when `bind`.
-    pub(super) fn prepare(config: &Config, bind: bool) -> Result<Self, ServeError> {
+    /// Reads the files and takes the addresses that are not `taken` yet. None: no address is taken.
+    pub(super) fn prepare(config: &Config, taken: Option<Taken>) -> Result<Self, ServeError> {
         let tls = match (&config.memcache_tls_cert, &config.memcache_tls_key) {
             (Some(certificates), Some(key)) => Some(Tls::open(certificates, key)?),
             _ => None,
@@ -47,12 +49,25 @@ impl Entrances {
         let users = config.memcache_auth_file.as_deref().map(read_users).transpose()?;
         let secrets = config.ring_secret.as_deref().map(Secrets::read).transpose()?;
         let (mut cql, mut ring, mut sockets) = (None, None, Sockets::default());
-        if bind {
-            cql = config.cql.map(Bound::tcp).transpose()?;
-            ring = config.ring_address.map(Bound::tcp).transpose()?;
-            sockets = Sockets::bind(config.memcache, config.memcache_unix.as_deref())?;
+        if let Some(mut taken) = taken {
+            let mut bind = |of, address: Option<SocketAddr>| {
+                address.map(|address| taken.bind(of, address)).transpose()
+            };
+            cql = bind(Socket::Cql, config.cql)?;
+            ring = bind(Socket::Ring, config.ring_address)?;
+            let memcache = bind(Socket::Memcache, config.memcache)?;
+            sockets = Sockets::with_tcp(memcache, config.memcache_unix.as_deref())?;
         }
         Ok(Self { cql, ring, secrets, sockets, tls, users })
+    }
+}
+
+impl Entrances {
+    /// Keeps their sockets for a process that takes over.
+    pub(super) fn share(&self, with: &HandOver) {
+        with.keep(Socket::Cql, self.cql.as_ref());
+        with.keep(Socket::Ring, self.ring.as_ref());
+        with.keep(Socket::Memcache, self.sockets.tcp());
     }
 }
 

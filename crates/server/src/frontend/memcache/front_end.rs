@@ -71,6 +71,19 @@ impl Sockets {
             unix: unix.map(BoundUnix::at).transpose()?,
         })
     }
+
+    /// As [`Sockets::bind`], with the TCP socket there already.
+    ///
+    /// # Errors
+    /// When the Unix socket cannot be had.
+    pub fn with_tcp(tcp: Option<Bound>, unix: Option<&Path>) -> Result<Self, ListenError> {
+        Ok(Sockets { tcp, unix: unix.map(BoundUnix::at).transpose()? })
+    }
+
+    /// The TCP socket.
+    pub fn tcp(&self) -> Option<&Bound> {
+        self.tcp.as_ref()
+    }
 }
 
 /// A running memcached front end.
