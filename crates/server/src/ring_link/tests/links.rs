@@ -179,6 +179,7 @@ fn a_receiver_that_panics_costs_its_link_alone() {
     up.sort_by_key(|event| *event == Event::Up(MemberId(3)));
     assert_eq!(up, [Event::Up(MemberId(2)), Event::Up(MemberId(3))]);
     assert_eq!(two.next(), Event::Up(MemberId(1)));
+    assert_eq!(three.next(), Event::Up(MemberId(1)));
     assert!(two.transport.send(MemberId(1), BUG.to_vec()));
     assert_eq!(one.next(), Event::Down(MemberId(2)));
     assert_eq!(two.next(), Event::Down(MemberId(1)));
