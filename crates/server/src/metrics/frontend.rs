@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::{
     CarriedFrom, Counter, Exposition, Family, FillOutcome, Gauge, Histogram, Kind, Label,
-    MissReason, PassReason, Path, QuarantineReason, RequestKind, Tier, WriteScopeLabel,
+    MissReason, PassReason, Path, QuarantineReason, RequestKind, TableMetrics, Tier,
+    WriteScopeLabel,
     histogram::{BUCKETS, octaves},
 };
 use crate::hotkeys::Sampler;
@@ -53,6 +54,8 @@ pub struct FrontEndMetrics {
     pub bytes_sent: Counter,
     /// Reads of flash that are under way.
     pub flash_reads: Gauge,
+    /// Requests of each table.
+    pub tables: TableMetrics,
     /// Which keys are asked for.
     pub hot: Sampler,
     /// Where slow requests are logged; one for the process.

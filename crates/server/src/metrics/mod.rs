@@ -18,6 +18,7 @@ mod process;
 mod registry;
 mod ring;
 mod ring_link;
+mod tables;
 
 pub use backend::{BackendMetrics, LeaseMetrics};
 pub use counter::{Counter, Family, Gauge, OneMore};
@@ -34,3 +35,4 @@ pub use process::{cpu_seconds, resident_bytes};
 pub use registry::{FrontEndTraffic, Metrics};
 pub use ring::{RingFigures, RingMemberFigures};
 pub use ring_link::RingLinkMetrics;
+pub use tables::{TableFigures, TableMetrics};

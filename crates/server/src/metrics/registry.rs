@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::{
     BackendMetrics, Exposition, FrontEndMetrics, Gauge, Kind, LeaseMetrics, MemcacheMetrics,
-    RingFigures, TextFormat, backend,
+    RingFigures, TableFigures, TextFormat, backend,
     figures::{self, DatabaseFigures, FrontEndFigures, LeaseFigures},
     frontend, memcache, process,
 };
@@ -148,6 +148,13 @@ impl Metrics {
     /// Connections to the database that are ready for requests now, over all shards.
     pub fn backend_connections_ready(&self) -> i64 {
         self.backends.lock().iter().map(|shard| shard.ready.get()).sum()
+    }
+
+    /// Requests of each table through the CQL front end.
+    pub fn tables(&self) -> TableFigures {
+        let front_ends = self.front_ends.lock();
+        let shards = front_ends.iter().filter(|(name, _)| *name == "cql");
+        TableFigures::sum(shards.map(|(_, shard)| &shard.tables))
     }
 
     /// When the process started.

@@ -144,6 +144,30 @@ fn other_policies_or_too_long_an_absence_leave_nothing_of_exclusive_tables() {
 }
 
 #[test]
+fn requests_are_counted_by_table_and_a_dropped_one_is_not_shown() {
+    let (database, directory) = (database(), TempDir::new().unwrap());
+    let node = Setup::new(directory.path(), &database, "ks.*=exclusive").start();
+    let mut client = node.client(Version::V5);
+    client.put("a", "v");
+    let read = client.prepare("SELECT v FROM ks.t WHERE k = ?");
+    for _ in 0..5 {
+        client.execute(&read, &["a"]);
+        client.value("a");
+    }
+    let counted = |table: &str, path: &str| {
+        let (table, path) = (format!("table=\"{table}\""), format!("path=\"{path}\""));
+        node.count(&["afterglow_table_requests_total", &table, &path])
+    };
+    assert_eq!(counted("t", "write"), 1);
+    let reads = ["dram", "flash", "miss", "pass"].map(|path| counted("t", path));
+    assert_eq!(reads.iter().sum::<u64>(), 10, "{reads:?}");
+    assert!(reads[0] >= 7, "{reads:?}");
+    assert_eq!(counted("other", "dram"), 0);
+    client.run("DROP TABLE ks.t");
+    assert_eq!(counted("t", "write"), 0);
+}
+
+#[test]
 fn after_a_clean_stop_the_promise_of_a_planned_restart_counts_and_after_a_crash_not() {
     let (database, directory) = (database(), TempDir::new().unwrap());
     let mut setup = Setup::new(directory.path(), &database, "ks.*=exclusive");

@@ -1,5 +1,6 @@
 //! A CQL front end from its opening to its end.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,6 +66,19 @@ fn count_statements(front_end: &CqlShared) {
     });
 }
 
+fn count_tables(front_end: &Arc<CqlShared>) {
+    // The metrics keep this, and the front end keeps them.
+    let counted = Arc::downgrade(front_end);
+    front_end.config.metrics.add_source(move |out| {
+        let Some(front_end) = counted.upgrade() else { return };
+        let schema = front_end.schema.current();
+        let names: HashMap<_, _> = schema.tables().map(|table| (table.id, table)).collect();
+        front_end.config.metrics.tables().expose(out, |id| {
+            names.get(&id).map(|table| (table.keyspace.clone(), table.name.clone()))
+        });
+    });
+}
+
 /// A running CQL front end.
 pub struct CqlFrontEnd {
     front_end: Arc<CqlShared>,
@@ -117,6 +131,7 @@ impl CqlFrontEnd {
         });
         front_end.config.metrics.announce("cql");
         count_statements(&front_end);
+        count_tables(&front_end);
         let budget = front_end.budget.clone();
         front_end.config.metrics.add_source(move |out| budget.expose(out));
         let (served, router) = (front_end.clone(), config.router);

@@ -89,10 +89,10 @@ impl Request {
         let keyspace = responder.client().keyspace();
         let (went_far, repeated) = (false, false);
         let mut request = Self { header, body, asked, keyspace, went_far, repeated, responder };
+        let (kind, table) = request.asked.described();
+        request.responder.name_table(table);
         if request.metrics().slow.is_on() {
-            let (kind, table) = request.asked.described();
-            let about = request.responder.about();
-            (about.kind, about.table) = (kind, table);
+            request.responder.about().kind = kind;
         }
         request
     }

@@ -312,6 +312,8 @@ pub struct Responder {
     /// Length of the request's body.
     bytes: usize,
     answered: bool,
+    /// Its table, where there is one that is known.
+    table: Option<Uuid>,
     /// What the slow-request log would say of it; none while that is off.
     about: Option<Box<About>>,
 }
@@ -321,8 +323,6 @@ pub struct Responder {
 pub struct About {
     /// What kind of statement it is; empty for what is no statement.
     pub kind: &'static str,
-    /// The id of its table, where there is one that is known.
-    pub table: Option<Uuid>,
     /// The key of its row, where that is to be logged.
     pub key: Option<String>,
 }
@@ -334,7 +334,13 @@ impl Responder {
         client.in_flight.set(client.in_flight.get() + 1);
         client.bytes_in_flight.set(client.bytes_in_flight.get() + bytes);
         client.account();
-        Self { client, version, stream, received, bytes, answered: false, about: None }
+        let (answered, table, about) = (false, None, None);
+        Self { client, version, stream, received, bytes, answered, table, about }
+    }
+
+    /// Says which table it is about.
+    pub fn name_table(&mut self, table: Option<Uuid>) {
+        self.table = table;
     }
 
     /// What the slow-request log says if the answer takes long.
@@ -406,12 +412,16 @@ impl Responder {
     /// It is answered, behind so many bytes that the client has not read.
     fn done(mut self, path: Path, unread: usize) {
         self.answered = true;
-        let About { kind, table, key } = self.about.take().map_or_else(About::default, |a| *a);
+        let About { kind, key } = self.about.take().map_or_else(About::default, |a| *a);
+        let metrics = &self.client.reactor_state.metrics;
+        if let Some(table) = self.table {
+            metrics.tables.count(table, path);
+        }
         let kind = if kind.is_empty() { "session" } else { kind };
-        self.client.reactor_state.metrics.took(path, self.received.elapsed(), || SlowRequest {
+        metrics.took(path, self.received.elapsed(), || SlowRequest {
             front_end: "cql",
             kind,
-            table: table.and_then(|id| self.client.table_name(id)),
+            table: self.table.and_then(|id| self.client.table_name(id)),
             key,
             requests: 1,
             flash: None,
