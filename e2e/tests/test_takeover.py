@@ -1,4 +1,4 @@
-"""`--take-over`: another process takes the listening sockets; nobody is refused, the cache is warm."""
+"""`--take-over`: a process takes the listening sockets of another; nobody is refused."""
 
 import contextlib
 import socket
