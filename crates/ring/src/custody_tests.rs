@@ -29,6 +29,13 @@ const NEW: MemberId = MemberId(2);
 const TOKEN: i64 = 7;
 const RING: RingId = RingId(5);
 
+impl Custody {
+    /// The epochs of a shard whose dirty bits are known.
+    pub(crate) fn dirty_epochs(&self, shard: u16) -> Vec<u64> {
+        self.dirty.of(shard).into_iter().map(|(epoch, _)| epoch).collect()
+    }
+}
+
 fn map() -> Map {
     let mut map = Map { version: 1, ring: RING, ..Map::empty(1) };
     for id in [OLD, NEW] {

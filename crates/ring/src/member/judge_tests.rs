@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::config::{Config, Time};
-use crate::custody::Durable;
-use crate::identity::Incarnation;
+use crate::custody::{Durable, Kept};
+use crate::identity::{Incarnation, RingId};
 use crate::io::TransactionResult;
 use crate::map::{Profile, Setting};
 use crate::message::{Envelope, Message, ShardState};
@@ -49,10 +49,14 @@ struct Alone {
 
 impl Alone {
     fn new(policy: &str, map: Map) -> Self {
+        Self::with(Durable::default(), policy, map)
+    }
+
+    fn with(durable: Durable, policy: &str, map: Map) -> Self {
         let (mut rows, mut random) = (crate::sim::rows(), || 100);
         let mut io = Io { now: 0, rows: &mut rows, random: &mut random, actions: Vec::new() };
         let config = Arc::new(Config { shards: 1, ..Config::default() });
-        let member = Member::start(ME, profile(policy), config, Durable::default(), &mut io);
+        let member = Member::start(ME, profile(policy), config, durable, &mut io);
         let (map, tried, promised) = (Arc::new(map), Vec::new(), Vec::new());
         Self { member, map, now: 0, answers: true, drifts: false, tried, promised, random: 100 }
     }
@@ -232,6 +236,25 @@ impl Alone {
     fn counts(&self) -> [bool; 2] {
         [1, 2].map(|epoch| self.member.counts_still(TOKEN, epoch))
     }
+}
+
+/// Its file is older than its last map. The earlier process may have granted writes under an epoch
+/// that the file does not have, and the bits of these are lost. The old owner still has its rows.
+#[test]
+fn an_epoch_that_an_earlier_process_may_have_had_says_nothing_of_what_was_written() {
+    let mut before = map(&[(OTHER, "a"), (ME, "a")]);
+    before.give(0, Some(ME));
+    let kept = Kept { ring: RingId(77), shards: Vec::new() };
+    let mut restarted = Alone::with(Durable::keep(kept), "a", before);
+    restarted.member.set_schema(HEARD);
+    restarted.run(4 * TICK);
+    assert!(restarted.member.is_active());
+    let shard = restarted.map.shards[0];
+    assert_eq!((shard.owner, shard.epoch), (Some(ME), 2), "it has its place and its shard again");
+    // The next owner would take clean bits for the truth.
+    assert_eq!(restarted.member.custody().dirty_epochs(0), []);
+    let taker = Alone::that_takes_the_shard("a");
+    assert_eq!(taker.member.custody().dirty_epochs(0), [2, 3]);
 }
 
 /// Under other settings others may write past the ring, so that no bit is set.
