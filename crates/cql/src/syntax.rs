@@ -286,6 +286,10 @@ pub struct Modification {
     /// Columns that the statement writes or deletes. These are the column list of an `INSERT` (keys
     /// included), the left sides of `SET`, or the selection of a `DELETE` (empty: whole rows).
     pub columns: Vec<String>,
+    /// What each of `columns` is set to, for an `INSERT` with values and an `UPDATE`. It is
+    /// [`Term::Complex`] where only a part of the column is written, or where the new value depends
+    /// on the old one.
+    pub assigned: Vec<Term>,
     /// What names the rows: the `WHERE`, or for an `INSERT` one `=` relation a column of its list.
     pub relations: Vec<Relation>,
     /// The document of an `INSERT ... JSON`: a string or a marker.

@@ -62,11 +62,11 @@ impl Parser<'_> {
         let using = self.using()?;
         let relations = columns
             .iter()
-            .zip(values)
+            .zip(&values)
             .map(|(column, value)| Relation::Column {
                 column: column.clone(),
                 op: Operator::Equal,
-                values: vec![value],
+                values: vec![value.clone()],
             })
             .collect();
         let kind = ModificationKind::Insert;
@@ -74,6 +74,7 @@ impl Parser<'_> {
             kind,
             table,
             columns,
+            assigned: values,
             relations,
             json: None,
             conditional,
@@ -99,6 +100,7 @@ impl Parser<'_> {
             kind: ModificationKind::InsertJson,
             table,
             columns: Vec::new(),
+            assigned: Vec::new(),
             relations: Vec::new(),
             json: Some(document),
             conditional,
@@ -111,7 +113,7 @@ impl Parser<'_> {
         let table = self.table_name()?;
         let using = self.using()?;
         self.expect_word("set")?;
-        let columns = self.list(Self::assignment)?;
+        let (columns, assigned) = self.list(Self::assignment)?.into_iter().unzip();
         self.expect_word("where")?;
         let relations = self.relations()?;
         let conditional = self.condition()?;
@@ -120,6 +122,7 @@ impl Parser<'_> {
             kind,
             table,
             columns,
+            assigned,
             relations,
             json: None,
             conditional,
@@ -141,6 +144,7 @@ impl Parser<'_> {
             kind,
             table,
             columns,
+            assigned: Vec::new(),
             relations,
             json: None,
             conditional,
@@ -161,9 +165,10 @@ impl Parser<'_> {
         Ok(column)
     }
 
-    /// One assignment of a SET; the column assigned.
-    fn assignment(&mut self) -> Parse<String> {
+    /// One assignment of a SET; the column assigned, and what to, see [`Modification::assigned`].
+    fn assignment(&mut self) -> Parse<(String, Term)> {
         let column = self.column()?;
+        let mut value = Term::Complex;
         if self.symbol("[") {
             self.term()?;
             self.expect("]")?;
@@ -177,14 +182,14 @@ impl Parser<'_> {
             self.term()?;
         } else {
             self.expect("=")?;
-            self.assigned(&column)?;
+            value = self.assigned(&column)?;
         }
-        Ok(column)
+        Ok((column, value))
     }
 
     /// `value`, `value + column`, `column + value`, `column - value`, and `column -3`, whose minus
     /// is the number's.
-    fn assigned(&mut self, target: &str) -> Parse<()> {
+    fn assigned(&mut self, target: &str) -> Parse<Term> {
         let from_column = self.attempt(|p| {
             let same = p.column()? == target;
             let integer = p.peek().is_some_and(|token| token.kind == Kind::Integer);
@@ -198,13 +203,13 @@ impl Parser<'_> {
             if same { Ok(()) } else { Err(NotUnderstood) }
         });
         if from_column.is_some() {
-            return Ok(());
+            return Ok(Term::Complex);
         }
-        self.term()?;
-        if self.symbol("+") && self.column()? != target {
-            return Err(NotUnderstood);
+        let term = self.term()?;
+        if !self.symbol("+") {
+            return Ok(term);
         }
-        Ok(())
+        if self.column()? == target { Ok(Term::Complex) } else { Err(NotUnderstood) }
     }
 
     /// `[IF EXISTS | IF condition AND ...]`

@@ -112,6 +112,12 @@ impl WritePlan {
             };
             let _ = writeln!(out, "  {line}");
         }
+        if self.update.is_some() {
+            let _ = writeln!(
+                out,
+                "  the row is put back with the new values once the database has acknowledged the write, if its timestamp is known and newer"
+            );
+        }
         if self.conditional {
             let _ = writeln!(
                 out,
@@ -359,6 +365,17 @@ mod tests {
         explained(views, "SELECT * FROM u WHERE k = 1", "cached: one row of s.u");
         explained(views, "SELECT * FROM u WHERE v = 1", "only reads of one row");
         explained("", "SELECT * FROM system_views.clients", "passed through");
+    }
+
+    #[test]
+    fn a_write_that_a_row_can_follow_says_so() {
+        let script = "CREATE TABLE s.t (k int PRIMARY KEY, v int, l list<int>);";
+        explained(script, "UPDATE t SET v = ? WHERE k = 1", "put back with the new values");
+        let schema = Defined(defined_tables(script, None).unwrap());
+        for text in ["UPDATE t SET v = null WHERE k = 1", "UPDATE t SET l = ? WHERE k = 1"] {
+            let said = analyse(&parse(text), &schema, Some("s")).explain(&schema);
+            assert!(!said.contains("put back"), "{text}: {said}");
+        }
     }
 
     fn explained(script: &str, statement: &str, words: &str) {

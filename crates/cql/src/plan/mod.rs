@@ -20,6 +20,7 @@ mod named_keys;
 mod read;
 mod schema;
 pub(crate) mod types;
+mod update;
 mod write;
 
 pub use crate::parser::{DefinitionError, tables as defined_tables};
@@ -32,6 +33,7 @@ pub(crate) use literal::slot_of;
 pub use named_keys::NamedKeys;
 pub use read::{PassReason, ReadPlan};
 pub use schema::{Cells, Column, NotCacheable, Projected, SchemaView, TableSchema};
+pub use update::{RowUpdate, WrittenCell};
 pub use write::{Target, WriteKind, WritePlan};
 
 use context::Context;

@@ -85,6 +85,8 @@ pub struct TableSchema {
     pub compact: bool,
     /// Has secondary indexes (writes and reads by full key are not affected).
     pub indexed: bool,
+    /// Has triggers, which may change what a write does.
+    pub triggers: bool,
     /// `default_time_to_live` in seconds, 0 for none.
     pub default_ttl: u32,
     /// The database tells write times and lives of values of many cells (Cassandra 5.0 does, older
@@ -143,6 +145,7 @@ impl TableSchema {
             system: false,
             compact: false,
             indexed: false,
+            triggers: false,
             default_ttl: 0,
             element_times: true,
         }

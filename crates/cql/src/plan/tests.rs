@@ -13,6 +13,7 @@ use crate::statement::{Marker, parse};
 mod bound;
 mod properties;
 mod statements;
+mod updates;
 
 struct Fixture;
 
@@ -75,6 +76,9 @@ impl SchemaView for Fixture {
                 let mut masked = table("masked", 12, "k int", "", "", "v int");
                 masked.regulars[0].masked = true;
                 masked
+            }
+            "triggered" => {
+                TableSchema { triggers: true, ..table("triggered", 20, "k int", "", "", "v int") }
             }
             "words" => table(
                 "words",

@@ -10,6 +10,7 @@ use super::key::{KeyTemplate, PartitionTemplate};
 use super::keys::{self, WrittenRows};
 use super::named_keys::NamedKeys;
 use super::schema::TableSchema;
+use super::update::RowUpdate;
 use crate::message::BatchKind;
 use crate::statement::{
     BatchText, Literal, Modification, SchemaObject, SchemaStatement, SchemaVerb, TableName, Term,
@@ -33,6 +34,8 @@ pub struct WritePlan {
     pub parted: bool,
     /// How many values it takes.
     pub binds: Binds,
+    /// What it sets in its one row, if a cached row can follow it.
+    pub update: Option<RowUpdate>,
 }
 
 impl WritePlan {
@@ -44,6 +47,7 @@ impl WritePlan {
             counter: false,
             parted: kind == WriteKind::Unknown,
             binds: Binds::default(),
+            update: None,
         }
     }
 }
@@ -101,6 +105,8 @@ pub(super) fn modification(modification: &Modification, context: &Context) -> Wr
     plan.binds = context.binds;
     add(&mut plan, modification, context);
     plan.parted = keys::names_several(modification);
+    let one_row = matches!(plan.targets.as_slice(), [Target::Row(_)]);
+    plan.update = RowUpdate::of(modification, one_row, context);
     plan
 }
 
@@ -174,9 +180,10 @@ pub(super) fn unknown(unknown: &Unknown, context: &Context) -> WritePlan {
 
 /// Tables are touched as such; other objects may have dependents anywhere in their keyspace. A
 /// created table has no rows yet, and an existing table stays as it is. Applications that ensure
-/// their schema at every start must not empty the cache.
+/// their schema at every start must not empty the cache. A trigger may change what later writes of
+/// its table do.
 pub(super) fn schema_change(change: &SchemaStatement, context: &Context) -> WritePlan {
-    if change.verb == SchemaVerb::Create {
+    if change.verb == SchemaVerb::Create && change.object != SchemaObject::Trigger {
         return WritePlan::new(WriteKind::Schema, Vec::new());
     }
     let by_table = match change.object {

@@ -465,7 +465,7 @@ fn schema_and_access_statements() {
         ),
         ("ALTER MATERIALIZED VIEW k2.view2 WITH comment = ''", "table k2.view2"),
         ("DROP MATERIALIZED VIEW view2", "table ks.view2"),
-        ("CREATE TRIGGER trig ON t USING 'x'", "nothing"),
+        ("CREATE TRIGGER trig ON t USING 'x'", "table ks.t"),
         ("DROP TRIGGER IF EXISTS trig ON k2.t", "table k2.t"),
         ("CREATE ROLE alice WITH PASSWORD = 'x' AND LOGIN = true", "nothing"),
         ("ALTER USER alice WITH PASSWORD 'x'", "nothing"),
