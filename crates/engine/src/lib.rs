@@ -58,7 +58,7 @@ pub use durability::backpressure::Backpressure;
 pub use durability::pending::{Ack, Pending};
 pub use error::OpenError;
 pub use namespace::Namespace;
-pub use ops::get::{FlashRead, Lookup};
+pub use ops::get::{FlashRead, Lookup, Peek};
 pub use ops::list::{Keys, KeysError, Listing};
 pub use ops::modify::{Change, Changed, Modified, Modify, ModifyRead};
 pub use recovery::{Opening, Origin, Outlook, look};

@@ -19,7 +19,7 @@ use crate::durability::pending::Ack;
 use crate::format::journal::Event;
 use crate::format::record::Meta;
 use crate::namespace::state::{NamespaceState, epoch_slot};
-use crate::ops::get::Lookup;
+use crate::ops::get::{Lookup, Peek};
 use crate::ops::list::{Keys, Listing};
 use crate::ops::modify::{Change, Changed, Modified, Modify};
 
@@ -47,6 +47,13 @@ impl Namespace {
     /// Looks a key up without waiting for a device: [`Lookup::Flash`] says what to read.
     pub fn get(&self, key: &[u8]) -> Lookup {
         self.core.get(&self.ns, key)
+    }
+
+    /// Where a key's object is, for who is about to replace it. Not counted as a lookup, and no use
+    /// of the object.
+    #[must_use]
+    pub fn peek(&self, key: &[u8]) -> Peek {
+        self.core.peek(&self.ns, key)
     }
 
     /// Announces that these keys are looked up next; the first [`PREFETCHED`](crate::PREFETCHED)

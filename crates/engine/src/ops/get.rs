@@ -48,6 +48,17 @@ pub enum Lookup {
     Flash(FlashRead),
 }
 
+/// Where an object is, see [`Namespace::peek`](crate::Namespace::peek).
+#[derive(Debug)]
+pub enum Peek {
+    /// In DRAM.
+    Dram(Hit),
+    /// Not in DRAM, and probably on flash.
+    Flash,
+    /// Nowhere.
+    Absent,
+}
+
 /// A lookup that waits for one device read.
 ///
 /// The caller reads [`FlashRead::len`] bytes at [`FlashRead::offset`] of [`FlashRead::device`] into
@@ -110,6 +121,20 @@ impl Core {
         }
         drop(shard);
         look_up_on_flash(self, ns, key, hash, Attempt { followed: 0, counted: true })
+    }
+
+    /// Where a key's object is, without a count and without a use of the object.
+    pub(crate) fn peek(&self, ns: &NamespaceState, key: &[u8]) -> Peek {
+        let hash = self.hash(ns.id, key);
+        let shard = self.shard(hash).lock_for(hash);
+        match shard.dram.peek(hash, ns.id, key) {
+            Some(entry) if self.why_dead(ns, &entry.meta()).is_none() => {
+                Peek::Dram(entry.hit(Tier::Dram))
+            }
+            Some(_) => Peek::Absent,
+            None if shard.index.lookup(hash).is_some() => Peek::Flash,
+            None => Peek::Absent,
+        }
     }
 
     /// Prefetches what a lookup of the first [`PREFETCHED`] of these keys in DRAM will touch. There
