@@ -62,7 +62,7 @@ impl<W> RowCache<W> {
     pub fn carried(&self, hit: &Hit, shard: usize, before: u64) -> Option<CarriedRow> {
         let claim = self.claim.load(Ordering::Acquire);
         let (origin, row) = Origin::split(&hit.value)?;
-        if claim == NO_CLAIM || self.is_in_doubt() {
+        if claim == NO_CLAIM || origin.doubted || self.is_in_doubt() {
             return None;
         }
         let oldest = before.saturating_sub(EPOCHS);

@@ -5,10 +5,14 @@ use bytes::Bytes;
 
 use crate::row::StoredRow;
 
-/// `claim u64 | filled_at u32 | max_age u32`, little endian, before the stored row.
+/// `claim u64 | filled_at u32 | max_age u32`, little endian, before the stored row. The highest bit
+/// of a maximum age that is not [`ENDLESS`] says that the row is doubted.
 const PREFIX: usize = 16;
 /// The maximum age of rows without an end.
 pub(crate) const ENDLESS: u32 = u32::MAX;
+const DOUBTED: u32 = 1 << 31;
+/// The longest maximum age that has an end: 68 years.
+const LONGEST: u32 = DOUBTED - 1;
 
 /// The prefix of a stored row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,15 +24,26 @@ pub(crate) struct Origin {
     pub filled_at: u32,
     /// The age in seconds at which it is served no more, or [`ENDLESS`].
     pub max_age: u32,
+    /// A gate of it was weak or held when it was filled, so that the fill may have missed a write.
+    /// Such a row has an end. It never gets the values of a later write.
+    pub doubted: bool,
 }
 
 impl Origin {
     /// The value to store.
     pub fn before(self, row: &[u8]) -> Vec<u8> {
+        let max_age = match (self.max_age, self.doubted) {
+            (ENDLESS, doubted) => {
+                assert!(!doubted, "a doubted row has no end");
+                ENDLESS
+            }
+            (max_age, false) => max_age.min(LONGEST),
+            (max_age, true) => max_age.min(LONGEST) | DOUBTED,
+        };
         let mut value = Vec::with_capacity(PREFIX + row.len());
         value.extend_from_slice(&self.claim.to_le_bytes());
         value.extend_from_slice(&self.filled_at.to_le_bytes());
-        value.extend_from_slice(&self.max_age.to_le_bytes());
+        value.extend_from_slice(&max_age.to_le_bytes());
         value.extend_from_slice(row);
         value
     }
@@ -38,10 +53,15 @@ impl Origin {
         let (prefix, row) = value.split_first_chunk::<PREFIX>()?;
         let (claim, times) = prefix.split_first_chunk::<8>()?;
         let (filled_at, max_age) = times.split_first_chunk::<4>()?;
+        let (max_age, doubted) = match u32::from_le_bytes(max_age.try_into().ok()?) {
+            ENDLESS => (ENDLESS, false),
+            max_age => (max_age & LONGEST, max_age & DOUBTED != 0),
+        };
         let origin = Origin {
             claim: u64::from_le_bytes(*claim),
             filled_at: u32::from_le_bytes(*filled_at),
-            max_age: u32::from_le_bytes(max_age.try_into().ok()?),
+            max_age,
+            doubted,
         };
         Some((origin, row))
     }

@@ -226,6 +226,18 @@ fn a_row_that_is_carried_ends_no_later_than_where_it_was() {
     assert_eq!(stage.carried(SHARD, 4), None, "its last second may be over");
 }
 
+#[test]
+fn a_row_whose_fill_may_have_missed_a_write_is_not_carried() {
+    let stage = Stage::new();
+    let cache_permission = CachePermission::Exclusive { claim: claim_of(7, SHARD, 3) };
+    let fill = ReturnedFill { cache_permission, weak: true, ..stage.fill(0, None) };
+    stage.cache.set_claim(Some((7, 0)));
+    stage.cache.suspend(false);
+    stage.cache.install(fill, stage.lead());
+    assert!(stage.served_by(&stage.cache, cache_permission).is_ok());
+    assert_eq!(stage.carried(SHARD, 4), None);
+}
+
 /// Another instance may send anything.
 #[test]
 fn no_bytes_of_another_instance_are_taken_for_a_row_that_they_are_not() {

@@ -16,6 +16,9 @@
 //!   read during the write.
 //! - Check and install are one step under the slot's lock. A write that begins before it makes the
 //!   check fail; one that begins after it finds the entry and drops it.
+//! - A row may be replaced by the write that dropped it, once that is acknowledged. No other write
+//!   that may touch the row was in flight when it began or has begun since, and no gate is held or
+//!   weak. So what it replaces is what the database had before it.
 //! - A write that a quorum read may miss (`W + R <= RF`) leaves its gates *weak* for a while. Fills
 //!   go on, but what they install must be short-lived.
 //! - A read joins a fill in flight only if no write has begun since the fill started. Then every
@@ -191,6 +194,11 @@ impl Wide {
         self.all.writers + self.table(table).map_or(0, |gate| gate.writers)
     }
 
+    fn is_held(&self, table: u32, now: Millis) -> bool {
+        let table = self.table(table);
+        [Some(&self.all), table].iter().flatten().any(|gate| !gate.hold.is_over(now))
+    }
+
     fn is_weak(&self, table: u32, now: Millis) -> bool {
         let table = self.table(table);
         self.all.hold.weak_until > now || table.is_some_and(|gate| gate.hold.weak_until > now)
@@ -237,6 +245,10 @@ impl<W> Stripe<W> {
 
     fn is_weak(&self, slot: u32, now: Millis) -> bool {
         self.holds.get(&slot).is_some_and(|hold| hold.weak_until > now)
+    }
+
+    fn is_held(&self, slot: u32, now: Millis) -> bool {
+        self.holds.get(&slot).is_some_and(|hold| !hold.is_over(now))
     }
 
     fn take_fill(&mut self, key: &[u8], id: u64) -> Option<RunningFill<W>> {
@@ -400,6 +412,7 @@ impl<W> Gates<W> {
             return Join::Bypass(Bypass::TooLarge);
         }
         let weak = wide.is_weak(table, now) || stripe.is_weak(slot, now);
+        let doubted = wide.is_held(table, now) || stripe.is_held(slot, now);
         let id = stripe.next_fill;
         stripe.next_fill += 1;
         stripe.fills.entry(key.into()).or_default().push(RunningFill {
@@ -417,8 +430,41 @@ impl<W> Gates<W> {
             key: key.into(),
             id,
             weak,
+            doubted,
             done: false,
         })
+    }
+
+    /// For the one write that may touch a row now, whose gates are closed: its stamp, with which it
+    /// may [replace](Gates::replace) the row. `None` if another such write has not ended, or a gate
+    /// is held or weak. `row`: its table and slot.
+    pub fn sole_writer(&self, (table, slot): (u32, u32), now: Millis) -> Option<Stamp> {
+        let wide = self.wide.read();
+        let mut stripe = self.stripe(slot).lock();
+        let sole = wide.writers(table) == 0 && stripe.slot(slot).writers == 1;
+        let held = wide.is_held(table, now) || stripe.is_held(slot, now);
+        let stamp = Stamp { slot: stripe.slot(slot).version, wide: wide.version_of(table) };
+        (sole && !held).then_some(stamp)
+    }
+
+    /// Calls `install` if no write has begun since the one with this stamp: so no hold has begun
+    /// either. Check and `install` are one step under the lock: a write that begins after it finds
+    /// the row and drops it.
+    pub fn replace(
+        &self,
+        (table, slot): (u32, u32),
+        stamp: Stamp,
+        install: impl FnOnce() -> bool,
+    ) -> bool {
+        let wide = self.wide.read();
+        let mut stripe = self.stripe(slot).lock();
+        let present = Stamp { slot: stripe.slot(slot).version, wide: wide.version_of(table) };
+        if present != stamp {
+            return false;
+        }
+        let writers = stripe.slot(slot).writers + wide.writers(table);
+        assert!(writers == 1, "a row of slot {slot} is replaced beside {writers} writers");
+        install()
     }
 
     /// A fill that began at `stamp` has read a row that is too large to cache. Reads of the row are
@@ -438,6 +484,7 @@ pub struct Ticket<W> {
     key: Box<[u8]>,
     id: u64,
     weak: bool,
+    doubted: bool,
     done: bool,
 }
 
@@ -445,6 +492,12 @@ impl<W> Ticket<W> {
     /// Whether what is installed must be short-lived: the fill may miss acknowledged writes.
     pub fn is_weak(&self) -> bool {
         self.weak
+    }
+
+    /// Whether a gate was weak or held when the fill began. What it installs never gets the values
+    /// of a later write.
+    pub fn is_doubted(&self) -> bool {
+        self.doubted
     }
 
     /// Ends the fill. Calls `install` if no write has begun since the fill started, and no younger

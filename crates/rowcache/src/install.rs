@@ -109,13 +109,14 @@ impl<W> RowCache<W> {
         // A row without values lives as long as its marker, whose expiry no SELECT shows. So it is
         // cached only with a bound.
         let max_age = fill.max_age(weak);
+        let doubted = ticket.is_doubted() || fill.weak;
         let finished = if fill.filled.marker_only
             && matches!(fill.cache_permission, CachePermission::Exclusive { .. })
         {
             installed = Installed::Uncacheable;
             ticket.finish(|| ())
         } else {
-            ticket.finish(|| installed = self.put(&fill, &bytes, max_age))
+            ticket.finish(|| installed = self.put(&fill, &bytes, max_age, doubted))
         };
         // A read that came while the database was slow may have come after the row's end.
         let ended = max_age
@@ -127,7 +128,13 @@ impl<W> RowCache<W> {
         InstallOutcome { row, installed, waiters: finished.waiters, shared }
     }
 
-    fn put(&self, fill: &ReturnedFill<'_>, bytes: &[u8], max_age: Option<u32>) -> Installed {
+    fn put(
+        &self,
+        fill: &ReturnedFill<'_>,
+        bytes: &[u8],
+        max_age: Option<u32>,
+        doubted: bool,
+    ) -> Installed {
         let ReturnedFill { plan: ReadPlan { table, .. }, key, cache_permission, asked_at, .. } =
             fill;
         let claim = match cache_permission {
@@ -136,8 +143,12 @@ impl<W> RowCache<W> {
         };
         // [`RowCache::accept`] asserts the same: a row cached without a claim is never served.
         assert!(claim != NO_CLAIM, "a row is cached without a claim");
-        let origin =
-            Origin { claim, filled_at: asked_at.boot, max_age: max_age.unwrap_or(ENDLESS) };
+        let origin = Origin {
+            claim,
+            filled_at: asked_at.boot,
+            max_age: max_age.unwrap_or(ENDLESS),
+            doubted,
+        };
         let token = token_of(gate_of(&table.keyspace, &table.name), key.partition_key());
         let expiry = max_age.map_or(0, |max_age| asked_at.unix.saturating_add(max_age));
         let options = PutOptions { expiry, group: group_of(table.id), token };

@@ -25,7 +25,8 @@
 //! 1. [`write_scope::WriteScope::add`] collects what the write may touch.
 //! 2. [`RowCache::begin_write`] notes intents ([`intents`]), closes gates
 //!    ([`gate::Gates::begin_write`]) and drops rows.
-//! 3. The caller sends the write and awaits the answer.
+//! 3. The caller sends the write and awaits the answer. After a plain write of one row,
+//!    [`row_change`] may put the row back with the new values.
 //! 4. [`write_in_flight::WriteInFlight::settle`] opens the gates ([`gate::Gates::end_write`]) or
 //!    holds them. It settles or keeps the intents.
 //! 5. The caller tells the client.
@@ -66,6 +67,7 @@ mod remade_tests;
 pub mod restart;
 pub mod row;
 pub mod row_cache;
+pub mod row_change;
 pub mod serve;
 pub mod shards;
 pub mod stamp;

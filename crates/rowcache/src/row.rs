@@ -13,7 +13,7 @@ mod fill;
 
 pub use fill::{FillError, Filled, fill_query, read_fill};
 
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
 const ABSENT: u8 = 0;
 const PRESENT: u8 = 1;
 const HEADER: usize = 12;

@@ -68,6 +68,8 @@ pub struct RowCache<W> {
     /// Lightweight transactions of unknown outcome. Their gates stay closed until the database says
     /// how they ended.
     pub(crate) unresolved: AtomicUsize,
+    /// Bytes of rows that writes under way are to put back.
+    pub(crate) pending: Arc<AtomicUsize>,
     pub(crate) hold: Duration,
     pub(crate) weak_max_age: Duration,
     pub(crate) clock: Arc<dyn Clock>,
@@ -104,6 +106,7 @@ impl<W> RowCache<W> {
             suspended: AtomicBool::new(true),
             doubts: AtomicUsize::new(0),
             unresolved: AtomicUsize::new(0),
+            pending: Arc::default(),
             hold: parts.hold,
             weak_max_age: parts.weak_max_age,
             clock: parts.clock,

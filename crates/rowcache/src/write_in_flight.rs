@@ -5,7 +5,9 @@
 //! 2. [`RowCache::begin_write`] notes intents, closes gates, and drops rows (journalled).
 //! 3. The caller sends it. [`Answered::by_error`] says what an error means for it.
 //! 4. [`WriteInFlight::settle`] opens the gates and settles the intents. After an unknown outcome
-//!    it holds the gates, and keeps the intents as long.
+//!    it holds the gates, and keeps the intents as long. A write of one row may put the row back
+//!    with its new values first, while its gates are closed ([`WriteInFlight::settle_and_update`],
+//!    [`row_change`](crate::row_change)).
 //! 5. The caller tells the client.
 //!
 //! Invariants:
@@ -29,6 +31,7 @@ use crate::gate::{GateScope, Settled};
 use crate::intents::log::Noted;
 use crate::intents::words::Nature;
 use crate::row_cache::{RowCache, hold_of};
+use crate::row_change::{CachedRow, RowChange, UpdatedRow};
 use crate::write_scope::{Invalidation, WriteScope};
 
 /// Why the outcome of a write is not known.
@@ -94,7 +97,21 @@ pub struct WriteInFlight<W> {
     /// What is dropped unless the database refuses the write. Nothing is served until that is
     /// known.
     undropped: Option<Vec<Invalidation>>,
+    /// The row to put back once the database has acknowledged the write.
+    updated: Option<UpdatedRow>,
+    on_flash: bool,
     settled: bool,
+}
+
+/// What a write did to the cached row that it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowOutcome {
+    /// It is cached with the new values.
+    Updated,
+    /// It is not cached.
+    Dropped,
+    /// It is not cached: it was on flash only, where a write does not read it.
+    OnFlash,
 }
 
 impl<W> RowCache<W> {
@@ -106,6 +123,19 @@ impl<W> RowCache<W> {
     pub fn begin_write(
         self: &Arc<Self>,
         scope: &WriteScope,
+        weak: bool,
+        dead_after: u32,
+        is_current: impl FnOnce() -> bool,
+    ) -> WriteInFlight<W> {
+        self.begin_row_write(scope, None, weak, dead_after, is_current)
+    }
+
+    /// As [`RowCache::begin_write`], for a write whose values are known: the cached row can follow
+    /// it, see [`WriteInFlight::settle_and_update`].
+    pub fn begin_row_write(
+        self: &Arc<Self>,
+        scope: &WriteScope,
+        change: Option<&RowChange>,
         weak: bool,
         dead_after: u32,
         is_current: impl FnOnce() -> bool,
@@ -126,12 +156,20 @@ impl<W> RowCache<W> {
             },
             weak,
             undropped,
+            updated: None,
+            on_flash: false,
             settled: false,
         };
         write.close(scope.gates());
+        match change.filter(|_| !weak).map(|change| UpdatedRow::of(self, scope, change)) {
+            Some(CachedRow::Updatable(row)) => write.updated = Some(row),
+            Some(CachedRow::OnFlash) => write.on_flash = true,
+            Some(CachedRow::Dropped) | None => {}
+        }
         if write.undropped.is_none() {
             scope.invalidations().iter().for_each(|one| self.drop_rows(one));
         }
+        // More gates of ours, which no row passes that was looked at before.
         if !is_current() {
             write.close(vec![GateScope::Everything]);
             self.drop_rows(&Invalidation::Everything);
@@ -227,6 +265,24 @@ impl<W> WriteInFlight<W> {
     /// Takes the answer. Gates open before the client is told.
     pub fn settle(mut self, answered: Answered) {
         self.end(answered);
+    }
+
+    /// As [`WriteInFlight::settle`]. If the database has acknowledged the write, its row is first
+    /// put back with the new values, where that is certain. `is_same_schema` says whether the
+    /// schema is still the one that the write was planned for.
+    pub fn settle_and_update(
+        mut self,
+        answered: Answered,
+        is_same_schema: impl FnOnce() -> bool,
+    ) -> RowOutcome {
+        let row = self.updated.take().filter(|_| answered == Answered::Definite && !self.weak);
+        let outcome = match row {
+            Some(row) if is_same_schema() && self.cache.replace(&row) => RowOutcome::Updated,
+            None if self.on_flash => RowOutcome::OnFlash,
+            _ => RowOutcome::Dropped,
+        };
+        self.end(answered);
+        outcome
     }
 
     fn end(&mut self, answered: Answered) {

@@ -132,6 +132,16 @@ impl WriteScope {
         self
     }
 
+    /// Slot and engine key of the one row that it drops, if it touches and drops nothing else.
+    pub(crate) fn only_row(&self) -> Option<(u32, &[u8])> {
+        match (self.slots.as_slice(), self.invalidations.as_slice()) {
+            ([slot], [Invalidation::Row(key)]) if self.tables.is_empty() && !self.everything => {
+                Some((*slot, key))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether nothing at all is touched.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty() && self.tables.is_empty() && !self.everything
