@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     CarriedFrom, Counter, Exposition, Family, FillOutcome, Gauge, Histogram, Kind, Label,
-    MissReason, PassReason, Path, QuarantineReason, RequestKind, TableMetrics, Tier,
+    MissReason, PassReason, Path, QuarantineReason, RequestKind, TableMetrics, Tier, WriteOutcome,
     WriteScopeLabel,
     histogram::{BUCKETS, octaves},
 };
@@ -26,6 +26,8 @@ pub struct FrontEndMetrics {
     pub passes: Family<PassReason>,
     /// Writes by how much they may touch.
     pub writes: Family<WriteScopeLabel>,
+    /// Writes by what they did to cached rows.
+    pub write_outcomes: Family<WriteOutcome>,
     /// Things dropped from the cache because of a write or a schema change.
     pub invalidations: Family<WriteScopeLabel>,
     /// Reads of the database that were to fill the cache.
@@ -90,6 +92,8 @@ pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
         &d.passes
     });
     family(shards, out, "writes", "Writes, by their write scope.", |d| &d.writes);
+    let help = "Writes, by what they did to the cached rows that they name.";
+    family(shards, out, "write_outcomes", help, |d| &d.write_outcomes);
     family(shards, out, "invalidations", "Invalidations by writes or schema changes.", |d| {
         &d.invalidations
     });
@@ -252,16 +256,17 @@ mod tests {
             "afterglow_invalidations_total",
             "afterglow_fills_total",
             "afterglow_quarantines_total",
+            "afterglow_write_outcomes_total",
             "request=\"query\"",
             "reason=\"quarantined\"",
             "path=\"pass\"",
         ];
         let (memcache, both) = (shown(&["memcache"]), shown(&["cql", "memcache"]));
-        for name in &cql_alone[..7] {
+        for name in &cql_alone[..8] {
             assert!(!memcache.contains(name), "{name} in\n{memcache}");
             assert!(both.contains(name), "no {name} in\n{both}");
         }
-        assert!(!memcache.contains(cql_alone[7]));
+        assert!(!memcache.contains(cql_alone[8]));
         assert!(
             memcache.contains("afterglow_requests_total{frontend=\"memcache\",request=\"get\"} 0")
         );

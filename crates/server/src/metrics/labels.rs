@@ -154,6 +154,20 @@ label! {
 }
 
 label! {
+    /// What a write did to the cached rows that it names.
+    WriteOutcome = "outcome" of "cql" {
+        /// The row is cached with the new values: the next read is a hit.
+        Updated => "updated",
+        /// They are not cached any more, if they were.
+        Dropped => "dropped",
+        /// The row was on flash only and is not cached any more: a write does not read it.
+        OnFlash => "on_flash",
+        /// The outcome of the write is unknown: they are not cached, and will not be for a while.
+        Quarantined => "quarantined",
+    }
+}
+
+label! {
     /// What became of a read of the database that was to fill the cache.
     FillOutcome = "outcome" of "cql" {
         /// A row is now cached.

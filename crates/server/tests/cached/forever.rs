@@ -125,7 +125,7 @@ fn no_read_is_stale_across_faults_and_crashes() {
     });
     let history = History::start(options);
     let give_up = Instant::now() + Duration::from_secs(120);
-    let mut hits = 0;
+    let (mut hits, mut updated) = (0, 0);
     for part in 1..=4u64 {
         while history.reads().min(4 * history.writes()) < part * 1_500 {
             assert!(Instant::now() < give_up, "stuck at {} reads", history.reads());
@@ -133,6 +133,7 @@ fn no_read_is_stale_across_faults_and_crashes() {
         }
         stand_still([&database, &other][part as usize % 2], node.address, part);
         hits += node.hits();
+        updated += node.count(&["write_outcomes_total", "updated"]);
         match part {
             1 | 3 => node.crash(),
             2 => node.stop(),
@@ -152,4 +153,5 @@ fn no_read_is_stale_across_faults_and_crashes() {
     assert!(verdict.violations.is_empty(), "{:?}", &verdict.violations[..1]);
     assert!(verdict.reads >= 6_000 && verdict.unknown > 0, "{verdict:?}");
     assert!(hits > 500, "only {hits} hits: nothing was put to the test");
+    assert!(updated > 50, "only {updated} rows followed a write");
 }

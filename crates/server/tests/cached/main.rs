@@ -16,5 +16,6 @@ mod ring_beside;
 mod ring_schema;
 mod ring_world;
 mod silent;
+mod updates;
 mod write_level;
 mod writes;

@@ -6,7 +6,8 @@
 //! - [`router`]: which way a request goes.
 //! - [`read`], [`miss`] and [`fill`]: a read of one row, what it does where the cache has none, and
 //!   the read of the database that fills the cache.
-//! - [`write`](mod@write) and [`serial`]: a write, and the inquiry after a lightweight transaction.
+//! - [`write`](mod@write), [`update`] and [`serial`]: a write, what it sets in a cached row, and the
+//!   inquiry after a lightweight transaction.
 //! - [`keeper`]: the lease, on a connection of its own.
 //! - [`ring`]: several instances as one cache.
 //! - [`setup`]: start and stop.
@@ -31,6 +32,7 @@ mod setting;
 mod setup;
 mod state;
 mod times;
+mod update;
 mod weak_writes;
 mod write;
 mod write_in_ring;

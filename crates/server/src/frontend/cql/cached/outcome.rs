@@ -1,9 +1,12 @@
 //! What the database's answer to a write says of its outcome.
 
 use afterglow_cql::frame::{Envelope, Opcode};
-use afterglow_rowcache::write_in_flight::{Answered, InDoubt};
+use afterglow_rowcache::write_in_flight::{Answered, InDoubt, RowOutcome};
+use afterglow_rowcache::write_scope::WriteScope;
 
+use super::super::Request;
 use crate::frontend::cql::{CallError, error_code};
+use crate::metrics::WriteOutcome;
 
 /// What the database's answer says of a write; `in_steps`: see [`Answered::by_error`].
 pub(super) fn answered(answer: &Result<Envelope, CallError>, in_steps: bool) -> Answered {
@@ -16,4 +19,21 @@ pub(super) fn answered(answer: &Result<Envelope, CallError>, in_steps: bool) -> 
         Err(CallError::NotSent(_)) => Answered::Refused,
         Err(CallError::Lost) => Answered::Unknown(InDoubt::ConnectionLost),
     }
+}
+
+/// Counts what a write did to the rows that it names.
+pub(super) fn count_outcome(
+    request: &Request,
+    touched: &WriteScope,
+    answered: Answered,
+    outcome: RowOutcome,
+) {
+    let outcome = match (answered, outcome) {
+        (Answered::Unknown(_), _) => WriteOutcome::Quarantined,
+        _ if touched.invalidations().is_empty() => return,
+        (_, RowOutcome::Updated) => WriteOutcome::Updated,
+        (_, RowOutcome::Dropped) => WriteOutcome::Dropped,
+        (_, RowOutcome::OnFlash) => WriteOutcome::OnFlash,
+    };
+    request.metrics().write_outcomes.inc(outcome);
 }

@@ -76,6 +76,7 @@ impl Router for CachedRouter {
     }
 
     fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore) {
+        self.shared.note_schema_change(schema.generation());
         if change.change == "CREATED" {
             return; // nothing of it can be cached
         }
@@ -130,18 +131,21 @@ impl Router for CachedRouter {
                     self.shared.cache.forget_and_hold(&WriteScope::everything());
                 }
                 self.shared.cache.suspend(false);
+                self.shared.hears_changes.store(true, Ordering::Release);
             }
             ControlState::Current { schema_version } => {
                 *self.shared.schema_version.write() = schema_version;
             }
             // Writes go past us, and clients may read what the database would refuse them.
             ControlState::Guarded => {
+                self.shared.hears_changes.store(false, Ordering::Release);
                 self.shared.cache.suspend(true);
                 self.shared.guarded.store(true, Ordering::Release);
                 self.shared.forget(&WriteScope::everything());
             }
             // The last schema is still valid for planning, and the cached rows are still valid.
-            ControlState::Lost => {}
+            // What a write does to a row depends on more than its columns.
+            ControlState::Lost => self.shared.hears_changes.store(false, Ordering::Release),
         }
     }
 }
@@ -219,6 +223,41 @@ mod tests {
             }
         };
         assert_eq!(["a", "a", "b"].map(is_weak), [false, false, true]);
+    }
+
+    #[test]
+    fn a_schema_is_known_from_the_snapshot_that_has_the_last_change_while_more_would_be_heard() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_engine, cached) = open(dir.path());
+        let router = cached.router.clone();
+        let store = SchemaStore::default();
+        let publish = || store.publish(Schema::of_tables([]));
+        let knows = || router.shared().knows_schema(store.generation());
+        let connect = || {
+            router.control(ControlState::Connected {
+                cluster: "c".into(),
+                release: "5.0.5".into(),
+                data_center: None,
+                schema_version: None,
+            });
+        };
+        publish();
+        assert!(!knows(), "nobody would tell");
+        connect();
+        assert!(knows());
+        for change in ["UPDATED", "CREATED"] {
+            let target = SchemaTarget::Table("t");
+            router.schema_changed(&SchemaChange { change, keyspace: "ks", target }, &store);
+            assert!(!knows(), "{change}: the snapshot lacks it");
+            publish();
+            assert!(knows());
+        }
+        for state in [ControlState::Lost, ControlState::Guarded] {
+            router.control(state);
+            assert!(!knows());
+            connect();
+            assert!(knows());
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The state of the cached path besides its cache: what is known of the database, and how flash is
 //! read.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -47,6 +47,10 @@ pub(super) struct CachedState {
     pub(super) cluster: RwLock<Option<String>>,
     /// `schema_version` when the control connection was last there.
     pub(super) schema_version: RwLock<Option<String>>,
+    /// Changes of the schema are heard of at once: there is a control connection.
+    pub(super) hears_changes: AtomicBool,
+    /// Snapshots of the schema up to this generation lack the last change that was heard of.
+    outdated: AtomicU64,
     /// The lease has been asked for, and the answer is known; or none is needed.
     pub(super) settled: AtomicBool,
     /// The database has required authentication since the control connection was last there.
@@ -90,6 +94,18 @@ impl CachedState {
         }
         self.distrust_older();
         self.cache.weaken(scope);
+    }
+
+    /// The schema has changed, and snapshots up to `generation` lack that.
+    pub(super) fn note_schema_change(&self, generation: u64) {
+        self.outdated.fetch_max(generation, Ordering::AcqRel);
+    }
+
+    /// Whether the snapshot of that generation has all that the database knows, as far as we have
+    /// heard, and we would hear of more.
+    pub(super) fn knows_schema(&self, generation: u64) -> bool {
+        self.hears_changes.load(Ordering::Acquire)
+            && generation > self.outdated.load(Ordering::Acquire)
     }
 
     /// Looks a row up in DRAM and on flash, by the key that the engine has it under.
@@ -155,6 +171,8 @@ impl CachedState {
             data_center: RwLock::default(),
             cluster: RwLock::default(),
             schema_version: RwLock::default(),
+            hears_changes: AtomicBool::new(false),
+            outdated: AtomicU64::new(0),
             settled: AtomicBool::new(false),
             guarded: AtomicBool::new(false),
         }

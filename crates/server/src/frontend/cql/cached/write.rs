@@ -2,34 +2,32 @@
 //!
 //! 1. Note the intent, close the gates, drop the rows.
 //! 2. Send the write and await the answer.
-//! 3. Drop what was made again under the same name meanwhile; open the gates, settle the intent.
+//! 3. Drop what was made again under the same name meanwhile. Put the row back with its new values,
+//!    where they are known ([`update`]). Open the gates, settle the intent.
 //! 4. Tell the client.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use afterglow_cql::frame::Envelope;
 use afterglow_cql::message::{BatchKind, Request as Message, Values};
-use afterglow_cql::plan::{Plan, Target};
+use afterglow_cql::plan::{Plan, TableSchema, Target};
 use afterglow_cql::response::{Response, ResultBody};
 use afterglow_rowcache::tables::Index;
-use afterglow_rowcache::write_in_flight::Answered;
+use afterglow_rowcache::write_in_flight::{Answered, RowOutcome};
 use afterglow_rowcache::write_scope::{Invalidation, Tables, WriteScope};
 
-use super::super::{Later, Operation, Request, parsed};
-use super::outcome::answered;
-use super::serial;
+use super::super::{Later, Operation, Request, SchemaStore, parsed};
+use super::outcome::{answered, count_outcome};
 use super::state::CachedState;
-use super::write_in_ring;
 use super::write_level::is_weak;
+use super::{WriteInFlight, serial, update, write_in_ring};
 use crate::frontend::cql::bound::bound;
 use crate::metrics::{Path, WriteScopeLabel};
 
 /// Takes a request that may change data.
 pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<Later> {
-    let front_end = request.client().reactor_state.front_end.clone();
-    let newest = shared.newest.of(&front_end.schema);
+    let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
     let touched = touched_by(&request, &*newest);
     if touched.is_empty() {
         request.pass(Path::Pass);
@@ -45,54 +43,96 @@ pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<L
         write_in_ring::not_now(request, BESIDE_RING);
         return None;
     }
-    let touched = Rc::new(touched);
-    let in_steps = touched.conditional || touched.may_happen_in_part();
-    let begin = {
-        let (shared, touched) = (shared.clone(), touched.clone());
-        move || {
-            let is_current = || touched.is_current(&*shared.newest.of(&front_end.schema));
-            shared.cache.begin_write(&touched, weak, dead_after, is_current)
-        }
-    };
+    let write = Planned { shared: shared.clone(), request, newest, touched, weak, dead_after };
     // Begun at once if possible, so that reads behind it on its connection find its gates closed.
     let begun = match shared.cache.backpressure() {
-        None => Ok(begin()),
-        Some(backpressure) => Err((backpressure, begin)),
+        None => Ok(write.begin()),
+        Some(backpressure) => Err(backpressure),
     };
-    let shared = shared.clone();
     Some(Box::pin(async move {
-        let mut write = match begun {
-            Ok(write) => write,
-            Err((backpressure, begin)) => {
+        let begun = match begun {
+            Ok(begun) => begun,
+            Err(backpressure) => {
                 backpressure.await;
-                begin()
+                write.begin()
             }
         };
-        let answer = request.call().await;
+        write.carry_out(begun).await;
+    }))
+}
+
+/// A write, and what it touches.
+struct Planned {
+    shared: Arc<CachedState>,
+    request: Request,
+    /// The schema when it came.
+    newest: Arc<Index>,
+    touched: WriteScope,
+    weak: bool,
+    dead_after: u32,
+}
+
+/// A write whose gates are closed.
+struct GatedWrite {
+    write: WriteInFlight,
+    /// The table of a row that may get the new values.
+    table: Option<Arc<TableSchema>>,
+}
+
+impl Planned {
+    fn schema(&self) -> &SchemaStore {
+        &self.request.client().reactor_state.front_end.schema
+    }
+
+    fn begin(&self) -> GatedWrite {
+        let Planned { shared, newest, touched, weak, dead_after, .. } = self;
+        let generation = newest.generation();
+        let change = update::change_of(&self.request)
+            .filter(|of| update::is_same_schema(shared, of.table(), generation, newest));
+        let is_current = || touched.is_current(&*shared.newest.of(self.schema()));
+        let cache = &shared.cache;
+        let write = cache.begin_row_write(touched, change.as_ref(), *weak, *dead_after, is_current);
+        GatedWrite { write, table: change.map(|change| change.table().clone()) }
+    }
+
+    async fn carry_out(mut self, GatedWrite { mut write, table }: GatedWrite) {
+        let answer = self.request.call().await;
+        let Planned { shared, request, newest, touched, .. } = self;
         if request.went_far() {
             write.weaken();
         }
+        let in_steps = touched.conditional || touched.may_happen_in_part();
         let answered = answered(&answer, in_steps);
         if let Answered::Unknown(reason) = answered {
             request.metrics().quarantines.inc(reason.into());
         }
-        let now = shared.newest.of(&request.client().reactor_state.front_end.schema);
+        let schema = &request.client().reactor_state.front_end.schema;
+        let now = shared.newest.of(schema);
         if answered != Answered::Refused {
             write.widen(&touched.replaced(&*now));
         }
         if let Some(keyspace) = answer.as_ref().ok().and_then(changed_keyspace) {
+            // Before its gates open: no write in between takes what it changed for known.
+            shared.note_schema_change(schema.generation());
             write.narrow(keyspace_of(keyspace, &*now).invalidations());
         }
         let inquiry = serial::Inquiry::of(&shared, &request, &touched, answered, &newest);
-        match inquiry {
-            Some(inquiry) => compio::runtime::spawn(inquiry.run(write, answered)).detach(),
-            None => write.settle(answered),
-        }
+        let outcome = match inquiry {
+            Some(inquiry) => {
+                compio::runtime::spawn(inquiry.run(write, answered)).detach();
+                RowOutcome::Dropped
+            }
+            None => write.settle_and_update(answered, || {
+                let generation = newest.generation();
+                table.is_some_and(|table| update::is_same_schema(&shared, &table, generation, &now))
+            }),
+        };
+        count_outcome(&request, &touched, answered, outcome);
         match answer {
             Ok(answer) => request.relay(answer, Path::Write).await,
             Err(error) => request.fail(&error),
         }
-    }))
+    }
 }
 
 const BESIDE_RING: &str = "a ring of Afterglow instances caches these tables: write through one of \

@@ -11,10 +11,10 @@ use afterglow_cql::error::ErrorCode;
 use afterglow_cql::message::Consistency;
 use afterglow_cql::response::{ErrorBody, ErrorDetail};
 use afterglow_ring::WriteResult;
-use afterglow_rowcache::write_in_flight::Answered;
+use afterglow_rowcache::write_in_flight::{Answered, RowOutcome};
 use afterglow_rowcache::write_scope::WriteScope;
 
-use super::outcome::answered;
+use super::outcome::{answered, count_outcome};
 use super::ring::{RingWrite, Verdict};
 use super::serial;
 use super::state::CachedState;
@@ -79,6 +79,8 @@ impl InRing {
         if let Answered::Unknown(reason) = answered {
             request.metrics().quarantines.inc(reason.into());
         }
+        // The rows' owners dropped them before the write was sent, and none knows of all writes.
+        count_outcome(&request, &touched, answered, RowOutcome::Dropped);
         let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
         let inquiry = touched
             .conditional

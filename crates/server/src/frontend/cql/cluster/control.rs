@@ -414,13 +414,14 @@ fn forget_failures(front_end: &Arc<CqlShared>) {
 }
 
 async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlConnectionError> {
-    let [keyspaces, tables, views, columns, indexes, dropped, masks] = schema::QUERIES;
+    let [keyspaces, tables, views, columns, indexes, triggers, dropped, masks] = schema::QUERIES;
     let sources = Sources {
         keyspaces: fetch(backend, keyspaces).await?,
         tables: fetch(backend, tables).await?,
         views: fetch(backend, views).await?,
         columns: fetch(backend, columns).await?,
         indexes: fetch(backend, indexes).await?,
+        triggers: fetch(backend, triggers).await?,
         dropped: fetch(backend, dropped).await?,
         masks: fetch_if_there(backend, masks).await?,
     };

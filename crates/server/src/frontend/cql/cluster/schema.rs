@@ -40,12 +40,13 @@ impl SchemaStore {
 }
 
 /// The queries whose answers make a snapshot, in the order of [`Sources`].
-pub const QUERIES: [&str; 7] = [
+pub const QUERIES: [&str; 8] = [
     "SELECT keyspace_name, replication FROM system_schema.keyspaces",
     "SELECT keyspace_name, table_name, id, flags, default_time_to_live, gc_grace_seconds FROM system_schema.tables",
     "SELECT keyspace_name, view_name, id FROM system_schema.views",
     "SELECT keyspace_name, table_name, column_name, kind, position, type FROM system_schema.columns",
     "SELECT keyspace_name, table_name FROM system_schema.indexes",
+    "SELECT keyspace_name, table_name FROM system_schema.triggers",
     "SELECT keyspace_name, table_name, column_name, dropped_time FROM system_schema.dropped_columns",
     // Cassandra 5.0 only; refused by others.
     "SELECT keyspace_name, table_name, column_name FROM system_schema.column_masks",
@@ -63,6 +64,8 @@ pub struct Sources {
     pub columns: Fetched,
     /// `indexes`
     pub indexes: Fetched,
+    /// `triggers`
+    pub triggers: Fetched,
     /// `dropped_columns`
     pub dropped: Fetched,
     /// `column_masks`; `None` where there is no such table.
@@ -105,6 +108,11 @@ pub fn build(sources: &Sources) -> Schema {
     for row in sources.indexes.rows() {
         if let Some(table) = row.table().and_then(|key| tables.get_mut(&key)) {
             table.indexed = true;
+        }
+    }
+    for row in sources.triggers.rows() {
+        if let Some(table) = row.table().and_then(|key| tables.get_mut(&key)) {
+            table.triggers = true;
         }
     }
     for table in tables.into_values() {
@@ -240,6 +248,7 @@ mod tests {
                 ],
             ),
             indexes: fetched(&["keyspace_name", "table_name"], &[&[b"ks", b"t"]]),
+            triggers: fetched(&["keyspace_name", "table_name"], &[&[b"ks", b"t"]]),
             dropped: fetched(
                 &["keyspace_name", "table_name", "column_name", "dropped_time"],
                 &[
@@ -262,10 +271,11 @@ mod tests {
         assert_eq!(names(&table.regulars), ["aa", "zz"]);
         assert_eq!(table.regulars.iter().map(|c| c.masked).collect::<Vec<_>>(), [false, true]);
         assert_eq!(table.regulars.iter().map(|c| c.dropped_at).collect::<Vec<_>>(), [77, 0]);
-        assert!(table.indexed && !table.compact && !table.system && !table.view);
+        assert!(table.indexed && table.triggers && !table.compact && !table.system && !table.view);
         assert_eq!((table.default_ttl, schema.grace(table.id)), (60, Some(99)));
         assert!(schema.table("ks", "old").unwrap().compact);
-        assert!(schema.table("ks", "c").unwrap().counter);
+        let counting = schema.table("ks", "c").unwrap();
+        assert!(counting.counter && !counting.triggers);
         assert!(schema.table("ks", "v").unwrap().view);
         assert!(schema.table("system_auth", "roles").unwrap().system);
         assert_eq!(schema.replication("ks").unwrap()["replication_factor"], "3");
