@@ -69,6 +69,10 @@ class Metrics:
     def hits(self, **labels):
         return self.total("afterglow_hits_total", frontend="cql", **labels)
 
+    def updated(self):
+        """Rows that stayed cached through a write, with its values."""
+        return self.total("afterglow_write_outcomes_total", frontend="cql", outcome="updated")
+
     def misses(self, **labels):
         return self.total("afterglow_misses_total", frontend="cql", **labels)
 
@@ -228,7 +232,15 @@ def describe(after, before=None):
     fails.
     """
     counted = {}
-    for name in ("hits", "misses", "passes", "fills", "writes", "invalidations"):
+    for name in (
+        "hits",
+        "misses",
+        "passes",
+        "fills",
+        "writes",
+        "write_outcomes",
+        "invalidations",
+    ):
         for sample, labels, value in after.samples:
             if sample == f"afterglow_{name}_total":
                 value -= before.total(sample, missing_ok=True, **labels) if before else 0

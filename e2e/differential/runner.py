@@ -15,6 +15,7 @@ from . import compare
 from .grammar import NONSENSE, Reads, made_invalid
 from .modify import Writes
 from .schema import KEYSPACE, tables, types, view
+from .stories import Stories
 
 SYSTEM = (
     "SELECT key, cluster_name, partitioner, cql_version, release_version, data_center, rack FROM system.local",
@@ -39,7 +40,7 @@ UNCOMMITTED = (0, 2, 3, 11)
 KEPT = 60
 
 
-class Grammar(Reads, Writes):
+class Grammar(Reads, Writes, Stories):
     """All statements, from one seed."""
 
     def __init__(self, seed, release, short):
@@ -53,13 +54,13 @@ class Grammar(Reads, Writes):
         return self.random.choice(fitting)
 
     def moment(self, mortal=False):
-        """A write time: mostly the present, else a tie with the last one or the past. What is
-        `mortal` ties with nothing: of two such cells that which ends later wins, which depends on
-        the second in which it was written.
+        """A write time: mostly the present, else a tie, the past, or seconds ahead. What
+        is `mortal` ties with nothing: which of two such cells ends later depends on their seconds.
         """
         luck = self.random.random()
         if luck < 0.8 or not self.given or mortal:
-            now = time.time_ns() // 1000
+            ahead = 5_000_000 if luck < 0.03 and not mortal else 1
+            now = time.time_ns() // 1000 + self.random.randrange(ahead)
             self.given = [] if mortal else [*self.given[-50:], now]
             return now
         # Nothing in between: a write without a timestamp got another one on each side.
@@ -69,6 +70,8 @@ class Grammar(Reads, Writes):
         """The next statement."""
         random = self.random
         luck = random.random()
+        if self.told and luck < 0.9 or luck < 0.05:
+            return self.next_told()
         if luck < 0.55:
             return self.select()
         if luck < 0.86:
@@ -218,12 +221,8 @@ class Runner:
         # is the cache's.
         self.past = Side(direct, f"difb{number}", self.versions)
         self.keyspaces = tuple(side.keyspace for side in self.sides)
-        self.kinds, self.allowed, self.differences, self.errors = (
-            Counter(),
-            Counter(),
-            [],
-            0,
-        )
+        self.kinds, self.allowed = Counter(), Counter()
+        self.differences, self.errors = [], 0
         self.requests = self.rows = 0
         self.kept, self.recent = [], deque(maxlen=400)
         self.seed = seed

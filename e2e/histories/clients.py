@@ -6,11 +6,29 @@ import threading
 import time
 
 from afterglow_e2e import rawcql
-from afterglow_e2e.rawcql import LOCAL_QUORUM, ONE, RawClient
+from afterglow_e2e.rawcql import LOCAL_QUORUM, ONE, UNSET, RawClient
 
 PARTITIONS, ROWS = 24, 4
 SERIAL = 8
 COLUMNS = ("v", "w")
+# Writes, and how often.
+KINDS = {
+    "insert": 20,
+    "update": 13,
+    "cell": 13,
+    "row": 8,
+    "cells": 5,
+    "range": 4,
+    "partition": 2,
+    "static": 4,
+    "batch": 6,
+    "two": 3,
+    "some rows": 5,
+    "some partitions": 3,
+    "json": 4,
+    "using": 6,
+    "part": 4,
+}
 
 
 def register(partition, row, column):
@@ -233,24 +251,7 @@ class Client:
         if life is not None:
             text = f"INSERT INTO KS.plain (k, c, v, w) VALUES (?, ?, ?, ?) USING TTL {life}"
             return both, self.bound(text, [partition, row, value, value], timestamp)
-        kind = random.choices(
-            (
-                "insert",
-                "update",
-                "cell",
-                "row",
-                "cells",
-                "range",
-                "partition",
-                "static",
-                "batch",
-                "two",
-                "some rows",
-                "some partitions",
-                "json",
-            ),
-            (25, 15, 15, 8, 5, 4, 2, 4, 6, 3, 5, 3, 5),
-        )[0]
+        kind = random.choices(list(KINDS), KINDS.values())[0]
         if kind == "insert":
             text = "INSERT INTO KS.plain (k, c, v, w) VALUES (?, ?, ?, ?)"
             return both, self.bound(text, [partition, row, value, value], timestamp)
@@ -263,6 +264,13 @@ class Client:
             return {register(partition, row, column): value}, self.bound(
                 text, [value, partition, row], timestamp
             )
+        if kind == "using":
+            # It wins over the timestamp of the request.
+            text = "UPDATE KS.plain USING TIMESTAMP ? SET v = ?, w = ? WHERE k = ? AND c = ?"
+            other = timestamp + random.randrange(-(10**6), 10**6)
+            return both, self.bound(text, [timestamp, value, value, partition, row], other)
+        if kind == "part":
+            return self.part(partition, row, value, timestamp)
         if kind == "row":
             text = "DELETE FROM KS.plain WHERE k = ? AND c = ?"
             return dict.fromkeys(both), self.bound(text, [partition, row], timestamp)
@@ -291,6 +299,18 @@ class Client:
             cells = self.all_of(partition, range(ROWS)) | {static(partition): None}
             return cells, self.texted(f"DELETE FROM KS.plain {using} WHERE k = {partition}")
         return self.batch(kind, partition, row, value, using)
+
+    def part(self, partition, row, value, timestamp):
+        """A row of which one column is null, or unset: that stays as it was."""
+        random = self.random
+        odd, even = random.sample(COLUMNS, 2)
+        other = random.choice((None, UNSET)) if self.version >= 4 else None
+        cells = {register(partition, row, even): value}
+        if other is None:
+            cells[register(partition, row, odd)] = None
+        text = f"INSERT INTO KS.plain (k, c, {odd}, {even}) VALUES (?, ?, ?, ?)"
+        values = [number(partition), number(row), other, value.to_bytes(8, "big")]
+        return cells, lambda: self.execute(text, values, self.level(), timestamp)
 
     def listed(self, kind, partition, row, value, timestamp):
         """Rows of one partition or of two, by lists bound to IN."""
@@ -329,7 +349,7 @@ class Client:
         return {register(partition, row, column): None for row in rows for column in COLUMNS}
 
     def bound(self, text, values, timestamp):
-        wide = {"v": 8, "w": 8, "s": 8}
+        wide = {"v": 8, "w": 8, "s": 8, "USING": 8}
         names = names_of(text)
         data = [
             value.to_bytes(wide.get(name, 4), "big")

@@ -41,6 +41,7 @@ def test_no_statement_tells_them_apart(runner, afterglow):
     print(f"{runner.requests} requests; {describe(after, before)}; allowed: {dict(runner.allowed)}")
     assert not runner.differences, f"seed {SEED}:\n" + "\n".join(runner.differences)
     assert after.hits() - before.hits() > STATEMENTS / 20
+    assert after.updated() > before.updated()
 
 
 def test_a_lie_is_found(runner):

@@ -1,0 +1,55 @@
+"""Stories of one row: it is written as a whole, then read and written in turns. A cached row can
+follow such writes.
+"""
+
+from .grammar import Builder
+
+
+class Stories:
+    """Mixed into the grammar, which has `random`, `tables` and `using()`."""
+
+    # What is still to be told.
+    told = ()
+
+    def next_told(self):
+        """The next statement of a story."""
+        if not self.told:
+            self.told = self.story()
+        return self.told.pop(0)
+
+    def story(self):
+        random = self.random
+        fitting = [t for t in self.tables if t.of("regular") and not t.counter and not t.makes]
+        table = random.choice(fitting)
+        key = [(column.name, column.make(random)[0]) for column in table.key]
+        story = [self.whole(table, key)]
+        for _ in range(random.randrange(3, 8)):
+            story += [self.look(table, key), self.part(table, key)]
+        return [*story, self.look(table, key)]
+
+    def look(self, table, key):
+        out = Builder(self, "story, read", table, read=True)
+        return self.pinned(out.add("SELECT * FROM ").table(table), key).done()
+
+    def pinned(self, out, key):
+        return out.add(" WHERE ", " AND ".join(f"{name} = {literal}" for name, literal in key))
+
+    def whole(self, table, key):
+        """All regular columns of the row."""
+        out, values = Builder(self, "story, insert", table), table.of("regular")
+        names = [name for name, _ in key] + [column.name for column in values]
+        out.add("INSERT INTO ").table(table).add(" (", ", ".join(names), ") VALUES (")
+        out.add("".join(f"{literal}, " for _, literal in key)).listed(values, out.column).add(")")
+        self.using(out, table)
+        return out.done()
+
+    def part(self, table, key):
+        """Some columns of the row, or now and then all."""
+        random = self.random
+        if random.random() < 0.2:
+            return self.whole(table, key)
+        out, values = Builder(self, "story, update", table), table.of("regular")
+        values = random.sample(values, random.randrange(1, min(3, len(values)) + 1))
+        self.using(out.add("UPDATE ").table(table), table)
+        out.add(" SET ").listed(values, lambda column: out.add(column.name, " = ").column(column))
+        return self.pinned(out, key).done()
