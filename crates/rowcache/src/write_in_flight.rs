@@ -185,7 +185,7 @@ impl<W> RowCache<W> {
     /// Nothing to wait for: the namespace is write-back.
     fn drop_rows(&self, invalidation: &Invalidation) {
         match invalidation {
-            Invalidation::Row(key) => drop(self.rows.submit_remove(key)),
+            Invalidation::Row(key) | Invalidation::Unit(key) => drop(self.rows.submit_remove(key)),
             Invalidation::Partition(token) => drop(self.rows.submit_bump_epoch(*token)),
             Invalidation::Table(group) => drop(self.rows.submit_remove_group(*group)),
             Invalidation::Everything => drop(self.rows.submit_clear()),

@@ -1,7 +1,8 @@
 //! The write scope, what one write may touch: gates to close, cached rows to drop, intents to note.
 
 use afterglow_cql::plan::{
-    KeyError, KeyTemplate, NamedKeys, PartitionTemplate, RowKey, Target, WriteKind, WritePlan,
+    KeyError, KeyTemplate, MAX_KEY, NamedKeys, PartitionTemplate, RowKey, Target, WriteKind,
+    WritePlan, unit_key,
 };
 use afterglow_cql::statement::Marker;
 use afterglow_cql::token::murmur3;
@@ -47,6 +48,8 @@ pub fn token_of(gate: u32, partition_key: &[u8]) -> u64 {
 pub enum Invalidation {
     /// One row, by its engine key.
     Row(Vec<u8>),
+    /// The partition unit that a changed row may belong to, by its engine key.
+    Unit(Vec<u8>),
     /// Every row whose token falls into this token's slot.
     Partition(u64),
     /// Every row of a table, by its group.
@@ -318,6 +321,10 @@ impl WriteScope {
                 if self.slot(gate, template.table(), key.partition_key()).is_some() {
                     let row = Invalidation::Row(key.engine_key().to_vec());
                     self.drops(gate, template.table(), row);
+                    // A table without clustering columns has no units.
+                    if key.has_clustering() {
+                        self.unit(gate, template.table(), key.unit_key());
+                    }
                 }
             }
             Err(KeyError::NoPartition) => self.table(gate, template.table()),
@@ -352,7 +359,21 @@ impl WriteScope {
         }
     }
 
-    /// A row that nobody can have read before: nothing is dropped, and no fill may miss it.
+    /// Adds the unit of a partition. Rows of one partition follow each other, so it is there once.
+    fn unit(&mut self, gate: u32, table: Uuid, key: &[u8]) {
+        let is_there = |one: &Invalidation| matches!(one, Invalidation::Unit(unit) if unit == key);
+        if !self.invalidations.iter().rev().take(2).any(is_there) {
+            return self.drops(gate, table, Invalidation::Unit(key.to_vec()));
+        }
+        // It stays the last, where the next row of the partition finds it.
+        let last = self.invalidations.len() - 1;
+        if last > 0 && is_there(&self.invalidations[last - 1]) {
+            self.invalidations.swap(last - 1, last);
+        }
+    }
+
+    /// A row that nobody can have read before: no row is dropped, and no fill may miss it. The unit
+    /// of its partition is without it.
     fn new_row<'v>(
         &mut self,
         gate: u32,
@@ -361,7 +382,15 @@ impl WriteScope {
     ) {
         let mut key = Vec::new();
         match template.partition_key(value, &mut key) {
-            Ok(()) => _ = self.slot(gate, template.table(), &key),
+            Ok(()) => {
+                if self.slot(gate, template.table(), &key).is_some() {
+                    let unit = unit_key(template.table(), &key);
+                    // What has a longer key is not cached.
+                    if unit.len() <= MAX_KEY {
+                        self.unit(gate, template.table(), &unit);
+                    }
+                }
+            }
             Err(_) => self.table(gate, template.table()),
         }
     }

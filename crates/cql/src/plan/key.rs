@@ -5,6 +5,9 @@
 //! column: length u16 | value`, big endian. The partition key is as Cassandra serialises it: the
 //! bare value, or for several columns each as `length u16 | value | 0`. Lengths come first, so two
 //! different rows of a table never share a key, and the number of columns is fixed by the table id.
+//!
+//! The key of a partition's unit is the same without clustering columns ([`unit_key`]). Only tables
+//! with clustering columns have units, so it is the key of no row.
 
 use thiserror::Error;
 use uuid::Uuid;
@@ -222,6 +225,16 @@ impl RowKey {
         self.bytes.get(PREFIX..self.clustering_start()).unwrap_or_default()
     }
 
+    /// The key of the unit of its partition.
+    pub fn unit_key(&self) -> &[u8] {
+        &self.bytes[..self.clustering_start()]
+    }
+
+    /// Whether it names a row of a table with clustering columns.
+    pub fn has_clustering(&self) -> bool {
+        self.bytes.len() > self.clustering_start()
+    }
+
     fn clustering_start(&self) -> usize {
         match self.bytes.get(16..PREFIX) {
             Some(length) => PREFIX + usize::from(u16::from_be_bytes([length[0], length[1]])),
@@ -235,6 +248,13 @@ impl RowKey {
         partition_columns(self.partition_key(), self.partition_columns.into())
             .chain(Fields { rest: clustering, trailer: 0 })
     }
+}
+
+/// The engine key of a partition's unit. `partition_key` is as Cassandra serialises it, so it is at
+/// most 65535 bytes long.
+pub fn unit_key(table: Uuid, partition_key: &[u8]) -> Vec<u8> {
+    let length = (partition_key.len() as u16).to_be_bytes();
+    [&table.as_bytes()[..], &length, partition_key].concat()
 }
 
 /// The values of a partition key of so many columns, as Cassandra serialises it.

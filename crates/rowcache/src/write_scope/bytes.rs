@@ -46,6 +46,10 @@ impl WriteScope {
                     put_u32(&mut out, *group);
                 }
                 Invalidation::Everything => out.push(4),
+                Invalidation::Unit(key) => {
+                    out.push(5);
+                    put_bytes(&mut out, key);
+                }
             }
         }
         put_u32(&mut out, self.planned.len() as u32);
@@ -133,6 +137,7 @@ impl<'a> Reader<'a> {
             2 => Ok(Invalidation::Partition(u64::from_le_bytes(self.array()?))),
             3 => Ok(Invalidation::Table(self.u32()?)),
             4 => Ok(Invalidation::Everything),
+            5 => Ok(Invalidation::Unit(self.bytes()?.to_vec())),
             _ => Err(MalformedScope),
         }
     }
@@ -161,6 +166,7 @@ mod tests {
             tables: vec![7],
             invalidations: vec![
                 Invalidation::Row(b"key".to_vec()),
+                Invalidation::Unit(b"unit".to_vec()),
                 Invalidation::Partition(u64::MAX),
                 Invalidation::Table(9),
                 Invalidation::Everything,

@@ -156,6 +156,7 @@ fn bound_scope(texts: &[&str], value: &[u8]) -> WriteScope {
 fn kinds(scope: &WriteScope) -> (Vec<GateScope>, Vec<&'static str>) {
     let kind = |one: &Invalidation| match one {
         Invalidation::Row(_) => "row",
+        Invalidation::Unit(_) => "unit",
         Invalidation::Partition(_) => "partition",
         Invalidation::Table(_) => "table",
         Invalidation::Everything => "everything",
@@ -168,14 +169,14 @@ fn bound(text: &str, value: &[u8]) -> (Vec<GateScope>, Vec<&'static str>) {
 }
 
 #[test]
-fn a_key_that_is_made_closes_gates_and_drops_nothing() {
+fn a_key_that_is_made_closes_gates_and_drops_no_row() {
     let gate = gate_of("ks", "t");
     let slot = |key: &[u8]| GateScope::Slots(vec![slot_of(token_of(gate, key))]);
     let key = &[5; 16][..];
     for (text, gates, drops) in [
         ("INSERT INTO ks.t (k, c) VALUES (uuid(), now())", GateScope::Table(gate), &[][..]),
-        ("INSERT INTO ks.t (k, c) VALUES (?, now())", slot(key), &[]),
-        ("INSERT INTO ks.t (k, c) VALUES (?, ?)", slot(key), &["row"]),
+        ("INSERT INTO ks.t (k, c) VALUES (?, now())", slot(key), &["unit"]),
+        ("INSERT INTO ks.t (k, c) VALUES (?, ?)", slot(key), &["row", "unit"]),
         ("INSERT INTO ks.t (k, c) VALUES (?, f())", slot(key), &["partition"]),
         ("INSERT INTO ks.t (k, c) VALUES (f(), now())", GateScope::Table(gate), &["table"]),
     ] {
@@ -190,7 +191,7 @@ fn all_behind_the_gates_of_a_made_key_can_be_dropped_after_all() {
     let (gate, key) = (gate_of("ks", "t"), &[5; 16][..]);
     let row = bound_scope(&["INSERT INTO ks.t (k, c) VALUES (?, now())"], key);
     let row = row.with_all_behind_gates();
-    let [Invalidation::Partition(token)] = row.invalidations() else {
+    let [Invalidation::Unit(_), Invalidation::Partition(token)] = row.invalidations() else {
         panic!("{:?}", row.invalidations())
     };
     assert_eq!(slot_of(*token), slot_of(token_of(gate, key)));
@@ -240,7 +241,7 @@ fn bound_lists_close_the_gate_of_each_partition_once() {
     assert_eq!(bound(text, b"\0\0\0\x01"), table);
     let (gates, drops) = bound("DELETE FROM ks.t WHERE k IN ? AND c IN ?", &list(&[1, 2]));
     assert!(matches!(&gates[..], [GateScope::Slots(slots)] if slots.len() == 2), "{gates:?}");
-    assert_eq!(drops, ["row"; 4]);
+    assert_eq!(drops, ["row", "row", "unit", "row", "row", "unit"]);
 }
 
 #[test]
@@ -263,4 +264,62 @@ fn the_partition_of_a_lightweight_transaction_is_known_whatever_it_touches_of_it
         let partition = known.then_some((Uuid::from_u128(7), &[0, 0, 0, 1][..]));
         assert_eq!(scope.transaction(), partition, "{text}");
     }
+}
+
+/// Whether a scope drops the unit of the partition `k = 1` of `ks.t`.
+fn drops_unit(scope: &WriteScope) -> bool {
+    let (key, table) = (&1_i32.to_be_bytes()[..], Uuid::from_u128(7));
+    let (unit, slot) = (unit_key(table, key), slot_of(token_of(gate_of("ks", "t"), key)));
+    scope.invalidations().iter().any(|one| match one {
+        Invalidation::Row(_) => false,
+        Invalidation::Unit(of) => *of == unit,
+        Invalidation::Partition(token) => slot_of(*token) == slot,
+        Invalidation::Table(group) => *group == group_of(table),
+        Invalidation::Everything => true,
+    })
+}
+
+#[test]
+fn whatever_a_write_touches_of_a_partition_it_drops_the_partitions_unit() {
+    for text in [
+        "INSERT INTO ks.t (k, c, v) VALUES (1, 1, 1)",
+        "INSERT INTO ks.t (k, c, v) VALUES (1, 1, 1) IF NOT EXISTS",
+        "INSERT INTO ks.t (k, c, v) VALUES (1, f(), 1)",
+        "INSERT INTO ks.t (k, c, v) VALUES (f(), 1, 1)",
+        "INSERT INTO ks.t JSON '{\"k\": 1, \"c\": 1}'",
+        "INSERT INTO ks.t JSON '{}'",
+        "UPDATE ks.t SET v = 1 WHERE k = 1 AND c = 1",
+        "UPDATE ks.t SET s = 1 WHERE k = 1",
+        "UPDATE ks.t SET v = 1 WHERE k IN (2, 1) AND c IN (1, 2, 3)",
+        "UPDATE ks.t SET v = 1 WHERE k = 1 AND c = 1 IF v = 2",
+        "DELETE FROM ks.t WHERE k = 1 AND c = 1",
+        "DELETE v FROM ks.t WHERE k = 1 AND c = 1",
+        "DELETE FROM ks.t WHERE k = 1 AND c > 1",
+        "DELETE FROM ks.t WHERE k = 1",
+        "TRUNCATE ks.t",
+        "ALTER TABLE ks.t ADD w int",
+        "DROP KEYSPACE ks",
+        "FROBNICATE ks.t",
+        "BEGIN BATCH UPDATE ks.t SET v = 1 WHERE k = 2 AND c = 1; \
+         UPDATE ks.t SET v = 1 WHERE k = 1 AND c = 1; APPLY BATCH",
+    ] {
+        assert!(drops_unit(&scope_of_text(text)), "{text}");
+    }
+    for text in [
+        "INSERT INTO ks.t (k, c, v) VALUES (2, 1, 1)",
+        "DELETE FROM ks.t WHERE k = 2",
+        "CREATE TABLE ks.u (k int PRIMARY KEY)",
+    ] {
+        assert!(!drops_unit(&scope_of_text(text)), "{text}");
+    }
+}
+
+#[test]
+fn a_row_with_a_key_that_is_made_drops_the_unit_of_its_partition() {
+    let key = &[5; 16][..];
+    let scope = bound_scope(&["INSERT INTO ks.t (k, c) VALUES (?, now())"], key);
+    let unit = Invalidation::Unit(unit_key(Uuid::from_u128(7), key));
+    assert_eq!(scope.invalidations(), [unit]);
+    let batch = ["INSERT INTO ks.t (k, c) VALUES (?, now())"; 3];
+    assert_eq!(bound_scope(&batch, key).invalidations().len(), 1);
 }

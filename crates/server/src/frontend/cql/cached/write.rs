@@ -149,9 +149,9 @@ fn dead_after(shared: &CachedState, touched: &WriteScope, newest: &Index) -> u32
 /// Counts what a write invalidates, and counts the write by its widest drop.
 fn count(request: &Request, touched: &WriteScope) {
     let counters = request.metrics();
-    touched.invalidations().iter().for_each(|one| counters.invalidations.inc(scope_label(one)));
-    let scopes = touched.invalidations().iter().map(scope_label);
-    let widest = scopes.max_by_key(|scope| *scope as usize);
+    let scopes = || touched.invalidations().iter().filter_map(scope_label);
+    scopes().for_each(|scope| counters.invalidations.inc(scope));
+    let widest = scopes().max_by_key(|scope| *scope as usize);
     counters.writes.inc(widest.unwrap_or(WriteScopeLabel::Nothing));
 }
 
@@ -196,12 +196,13 @@ fn touched_by(request: &Request, tables: &impl Tables) -> WriteScope {
     touched
 }
 
-/// Kinds of drops, by how much they invalidate.
-fn scope_label(invalidation: &Invalidation) -> WriteScopeLabel {
-    match invalidation {
+/// Kinds of drops, by how much they invalidate. A unit goes with the row that it is dropped for.
+fn scope_label(invalidation: &Invalidation) -> Option<WriteScopeLabel> {
+    Some(match invalidation {
         Invalidation::Row(_) => WriteScopeLabel::Row,
+        Invalidation::Unit(_) => return None,
         Invalidation::Partition(_) => WriteScopeLabel::Partition,
         Invalidation::Table(_) => WriteScopeLabel::Table,
         Invalidation::Everything => WriteScopeLabel::Everything,
-    }
+    })
 }
