@@ -4,7 +4,7 @@
 //! on purpose, and a test can answer requests itself, see [`FakeBackend::scripted`].
 //!
 //! It is not a Cassandra: no paging, consistency levels only for [`FakeBackend::replicate`], no
-//! clustering ranges, no collections beyond those of the system tables. What it does not understand
+//! collections beyond those of the system tables. What it does not understand
 //! it refuses with an Invalid error, never with a guess.
 
 mod accounts;

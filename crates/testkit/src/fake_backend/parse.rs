@@ -2,7 +2,7 @@
 
 use super::{
     refusal::Refusal,
-    statement::{Assignment, Condition, Item, Modify, ModifyKind, Name, Statement},
+    statement::{Assignment, Condition, Item, Modify, ModifyKind, Name, Range, Statement},
     term::Term,
 };
 
@@ -370,7 +370,8 @@ impl Parser {
         let items = if self.symbol('*') { vec![Item::All] } else { self.list(Self::item)? };
         self.expect("from")?;
         let table = self.table()?;
-        let key = if self.word("where") { self.equations()? } else { Vec::new() };
+        let (key, ranges) = if self.word("where") { self.relations()? } else { Default::default() };
+        let reversed = self.word("order") && self.reversed()?;
         let mut per_partition_limit = None;
         if self.word("per") {
             self.expect("partition")?;
@@ -381,7 +382,36 @@ impl Parser {
         if self.word("allow") {
             self.expect("filtering")?;
         }
-        Ok(Statement::Select { table, items, key, limit, per_partition_limit })
+        Ok(Statement::Select { table, items, key, ranges, reversed, limit, per_partition_limit })
+    }
+
+    /// `column = term` and `column < term`, joined by AND.
+    fn relations(&mut self) -> Parsed<(Vec<Assignment>, Vec<Range>)> {
+        let (mut key, mut ranges) = (Vec::new(), Vec::new());
+        loop {
+            let column = self.name()?;
+            let (upper, lower) = (self.symbol('<'), self.symbol('>'));
+            let inclusive = self.symbol('=');
+            let bound = self.term()?;
+            match upper || lower {
+                true => ranges.push(Range { column, upper, inclusive, bound }),
+                false if inclusive => key.push((column, bound)),
+                false => return Err(Refusal::invalid(format!("no relation of {column}"))),
+            }
+            if !self.word("and") {
+                return Ok((key, ranges));
+            }
+        }
+    }
+
+    /// `BY column DESC, ...`
+    fn reversed(&mut self) -> Parsed<bool> {
+        self.expect("by")?;
+        let ways = self.list(|p| {
+            p.name()?;
+            Ok(!p.word("asc") && p.word("desc"))
+        })?;
+        Ok(ways.contains(&true))
     }
 
     fn item(&mut self) -> Parsed<Item> {

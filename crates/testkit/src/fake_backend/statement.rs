@@ -12,6 +12,17 @@ pub struct Name {
 /// `column = term`
 pub type Assignment = (String, Term);
 
+/// One side of a range of a SELECT.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Range {
+    pub column: String,
+    /// `<` or `<=`.
+    pub upper: bool,
+    /// `<=` or `>=`.
+    pub inclusive: bool,
+    pub bound: Term,
+}
+
 /// What a lightweight transaction asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Condition {
@@ -88,6 +99,10 @@ pub enum Statement {
         table: Name,
         items: Vec<Item>,
         key: Vec<Assignment>,
+        /// `column < term` and the like.
+        ranges: Vec<Range>,
+        /// `ORDER BY column DESC`: all tables are in ascending order.
+        reversed: bool,
         limit: Option<Term>,
         per_partition_limit: Option<Term>,
     },

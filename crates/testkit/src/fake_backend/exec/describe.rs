@@ -45,11 +45,15 @@ pub fn describe(store: &Store, statement: &Statement, context: &Context<'_>) -> 
         markers.insert(i, bound);
     };
     let (name, assignments): (&Name, Vec<&Assignment>) = match statement {
-        Statement::Select { table, items, key, limit, per_partition_limit } => {
+        Statement::Select { table, items, key, ranges, limit, per_partition_limit, .. } => {
             limit.iter().for_each(|l| mark(l, "[limit]", CqlType::Int));
             let per_partition = per_partition_limit.iter();
             per_partition.for_each(|l| mark(l, "[per_partition_limit]", CqlType::Int));
             let found = find(store, table, context)?;
+            for range in ranges {
+                let i = column(&found, &range.column)?;
+                mark(&range.bound, &range.column, found.columns[i].cql.clone());
+            }
             out.result =
                 projection(&found, items)?.into_iter().map(|(name, cql, _)| (name, cql)).collect();
             (table, key.iter().collect())

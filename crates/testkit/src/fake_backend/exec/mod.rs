@@ -22,9 +22,10 @@ pub fn execute(store: &mut Store, statement: &Statement, context: &Context<'_>) 
             Ok(Reply::SetKeyspace(name.clone()))
         }
         Statement::Use(name) => Err(Refusal::invalid(format!("Keyspace '{name}' does not exist"))),
-        Statement::Select { table, items, key, limit, per_partition_limit } => {
+        Statement::Select { table, items, key, ranges, reversed, limit, per_partition_limit } => {
             let limits = (limit.as_ref(), per_partition_limit.as_ref());
-            select::select(store, table, items, key, limits, context)
+            let which = select::Which { key, ranges, reversed: *reversed, limits };
+            select::select(store, table, items, &which, context)
         }
         Statement::Modify(modify) => {
             modify::modify_all(store, std::slice::from_ref(modify), context)

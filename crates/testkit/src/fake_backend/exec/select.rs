@@ -1,13 +1,16 @@
 //! SELECT: which rows it means, from how many copies, and what it shows of them.
 
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
 use afterglow_cql::response::CqlType;
 
 use super::context::{Context, Done, Reply, Served, column, find, replicas_of};
 use crate::fake_backend::{
     refusal::Refusal,
     row::Row,
-    statement::{Assignment, Item, Name},
-    store::{Store, Table},
+    statement::{Assignment, Item, Name, Range},
+    store::{Column, ColumnKind, Store, Table},
     term::{Bound, Term},
 };
 
@@ -47,25 +50,38 @@ pub fn projection(table: &Table, items: &[Item]) -> Done<Vec<(String, CqlType, I
 /// A row with its key.
 type Found<'r> = (&'r Vec<Vec<u8>>, &'r Row);
 
-/// Reads the rows that have these values in these columns.
+/// Which rows a SELECT means.
+pub struct Which<'a> {
+    /// Those with these values,
+    pub key: &'a [Assignment],
+    /// within these ranges,
+    pub ranges: &'a [Range],
+    /// from the last one on,
+    pub reversed: bool,
+    /// so many of them: `LIMIT` and `PER PARTITION LIMIT`.
+    pub limits: (Option<&'a Term>, Option<&'a Term>),
+}
+
+/// Reads the rows that are meant.
 pub fn select(
     store: &Store,
     name: &Name,
     items: &[Item],
-    key: &[Assignment],
-    (limit, per_partition_limit): (Option<&Term>, Option<&Term>),
+    which: &Which<'_>,
     context: &Context<'_>,
 ) -> Done<Reply> {
     let table = find(store, name, context)?;
     let columns = projection(&table, items)?;
-    let wanted = wanted(&table, key, context)?;
-    // Partitions with more rows than this are in no test.
-    rows_at_most(per_partition_limit, "PER PARTITION LIMIT", context)?;
+    let (limit, per_partition_limit) = which.limits;
+    let wanted = wanted(&table, which.key, context)?;
+    let ranges = ranges(&table, which.ranges, context)?;
+    let of_partition = rows_at_most(per_partition_limit, "PER PARTITION LIMIT", context)?;
     let limit = rows_at_most(limit, "LIMIT", context)?;
     let now = context.seconds();
     let matches = |(key, row): &Found<'_>| {
         row.exists(now)
             && wanted.iter().all(|(i, bytes)| value(key, row, *i, now).as_ref() == Some(bytes))
+            && ranges.iter().all(|(i, range, bytes)| within(&key[*i], range, bytes))
     };
     let whole = whole_key(&table, &wanted);
     let keyspace = context.keyspace_of(name)?;
@@ -83,7 +99,21 @@ pub fn select(
         (Some(key), None) => {
             table.rows.get_key_value(key).into_iter().filter(matches).take(limit).collect()
         }
-        (None, _) => table.rows.iter().filter(matches).take(limit).collect(),
+        (None, _) => {
+            let rows: Box<dyn Iterator<Item = Found<'_>>> = match which.reversed {
+                true => Box::new(table.rows.iter().rev()),
+                false => Box::new(table.rows.iter()),
+            };
+            let is_partition = |column: &&Column| column.kind == ColumnKind::Partition;
+            let partition = table.columns.iter().filter(is_partition).count();
+            let mut seen = BTreeMap::<Vec<Vec<u8>>, usize>::new();
+            let few = |(key, _): &Found<'_>| {
+                let rows = seen.entry(key[..partition].to_vec()).or_default();
+                *rows += 1;
+                *rows <= of_partition
+            };
+            rows.filter(matches).filter(few).take(limit).collect()
+        }
     };
     let rows = match columns.iter().any(|(_, _, item)| *item == Item::Count) {
         true => vec![vec![Some((found.len() as i64).to_be_bytes().to_vec())]],
@@ -113,6 +143,33 @@ fn wanted(table: &Table, key: &[Assignment], context: &Context<'_>) -> Done<Vec<
         }
     }
     Ok(wanted)
+}
+
+/// A range of a key column, with its bound.
+type BoundRange<'a> = (usize, &'a Range, Vec<u8>);
+
+/// The ranges of key columns. They are in the order of their bytes.
+fn ranges<'a>(
+    table: &Table,
+    ranges: &'a [Range],
+    context: &Context<'_>,
+) -> Done<Vec<BoundRange<'a>>> {
+    let bind = |range: &'a Range| {
+        let i = column(table, &range.column)?;
+        match range.bound.bytes(&table.columns[i].cql, context.values)? {
+            Bound::Bytes(bytes) if i < table.key_len => Ok((i, range, bytes)),
+            _ => Err(Refusal::invalid(format!("no range of {}", range.column))),
+        }
+    };
+    ranges.iter().map(bind).collect()
+}
+
+fn within(value: &[u8], range: &Range, bound: &[u8]) -> bool {
+    match value.cmp(bound) {
+        Ordering::Equal => range.inclusive,
+        Ordering::Less => range.upper,
+        Ordering::Greater => !range.upper,
+    }
 }
 
 fn rows_at_most(limit: Option<&Term>, name: &str, context: &Context<'_>) -> Done<usize> {
