@@ -116,7 +116,7 @@ pub struct Select {
     /// `PER PARTITION LIMIT`.
     pub per_partition_limit: Option<Term>,
     /// `ORDER BY`, ANN included.
-    pub ordered: bool,
+    pub order: Vec<OrderBy>,
     /// `GROUP BY`.
     pub grouped: bool,
     /// `ALLOW FILTERING`.
@@ -128,6 +128,17 @@ pub struct Select {
     /// Every word and quoted name of its text, including keywords and functions. Only for tables
     /// called `local`, where it matters which columns an expression names.
     pub words: Vec<String>,
+}
+
+/// One column of `ORDER BY`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrderBy {
+    /// Column name.
+    pub column: String,
+    /// `DESC`.
+    pub descending: bool,
+    /// `ANN OF`: by similarity to a vector.
+    pub similar: bool,
 }
 
 /// One item of a select list.

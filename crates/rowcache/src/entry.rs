@@ -4,6 +4,7 @@
 use bytes::Bytes;
 
 use crate::row::StoredRow;
+use crate::unit::StoredUnit;
 
 /// `claim u64 | filled_at u32 | max_age u32`, little endian, before the stored row. The highest bit
 /// of a maximum age that is not [`ENDLESS`] says that the row is doubted.
@@ -87,5 +88,23 @@ impl Row {
         StoredRow::decode(&bytes)
             .is_some_and(|row| row.fingerprint() == fingerprint)
             .then_some(Row(bytes))
+    }
+}
+
+/// A cached unit of a partition, of the table shape that was asked for.
+#[derive(Debug, Clone)]
+pub struct Unit(Bytes);
+
+impl Unit {
+    /// The unit itself.
+    pub fn stored(&self) -> StoredUnit<'_> {
+        StoredUnit::decode(&self.0).expect("checked when it was made")
+    }
+
+    /// `None` for what is not a unit of this shape of the table.
+    pub fn checked(bytes: Bytes, fingerprint: u64) -> Option<Unit> {
+        StoredUnit::decode(&bytes)
+            .is_some_and(|unit| unit.fingerprint() == fingerprint)
+            .then_some(Unit(bytes))
     }
 }

@@ -38,7 +38,7 @@ pub enum Installed {
 
 /// A finished fill.
 pub struct InstallOutcome<W> {
-    /// For the read that led it. `None` if the answer cannot be understood.
+    /// For the read that led it. `None` if the answer cannot be understood, or is a unit.
     pub row: Option<Row>,
     /// Whether it is cached.
     pub installed: Installed,

@@ -75,5 +75,8 @@ pub mod tables;
 #[cfg(test)]
 mod testing;
 mod too_large;
+pub mod unit;
+#[cfg(test)]
+mod unit_tests;
 pub mod write_in_flight;
 pub mod write_scope;

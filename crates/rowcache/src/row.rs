@@ -12,6 +12,7 @@ use afterglow_cql::plan::{Projected, RowKey};
 mod fill;
 
 pub use fill::{FillError, Filled, fill_query, read_fill};
+pub(crate) use fill::{fill_columns, read_cell};
 
 const FORMAT: u8 = 3;
 const ABSENT: u8 = 0;

@@ -16,8 +16,9 @@ use afterglow_cql::message::QueryParams;
 use afterglow_cql::plan::{ReadPlan, RowKey, TableSchema};
 use afterglow_cql::token::murmur3;
 use afterglow_engine::{Hit, Lookup};
+use bytes::Bytes;
 
-use crate::entry::{ENDLESS, Origin, Row};
+use crate::entry::{ENDLESS, Origin, Row, Unit};
 use crate::policy::Policy;
 use crate::row_cache::{NO_CLAIM, RowCache};
 use crate::shards::claim_of;
@@ -180,6 +181,29 @@ impl<W> RowCache<W> {
         cache_permission: CachePermission,
         fingerprint: u64,
     ) -> Result<Row, NotServed> {
+        let row = self.accept_value(hit, cache_permission)?;
+        Row::checked(row, fingerprint).ok_or(NotServed::Unusable)
+    }
+
+    /// As [`RowCache::accept`], for the unit of a partition.
+    ///
+    /// # Errors
+    /// Why it counts as a miss.
+    pub fn accept_unit(
+        &self,
+        hit: &Hit,
+        cache_permission: CachePermission,
+        fingerprint: u64,
+    ) -> Result<Unit, NotServed> {
+        let unit = self.accept_value(hit, cache_permission)?;
+        Unit::checked(unit, fingerprint).ok_or(NotServed::Unusable)
+    }
+
+    fn accept_value(
+        &self,
+        hit: &Hit,
+        cache_permission: CachePermission,
+    ) -> Result<Bytes, NotServed> {
         let (origin, row) = Origin::split(&hit.value).ok_or(NotServed::Corrupt)?;
         let (present, longest) = match cache_permission {
             CachePermission::Exclusive { claim } => (claim, origin.max_age),
@@ -197,7 +221,7 @@ impl<W> RowCache<W> {
                 None => return Err(NotServed::Unusable),
             }
         }
-        Row::checked(hit.value.slice_ref(row), fingerprint).ok_or(NotServed::Unusable)
+        Ok(hit.value.slice_ref(row))
     }
 
     /// The age of a fill of that second since boot, in seconds. Both times are rounded down, so an

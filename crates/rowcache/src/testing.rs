@@ -63,7 +63,8 @@ pub fn open_engine(dir: &Path) -> Cache {
     Cache::open(config).unwrap()
 }
 
-/// The cache of a start in that boot of the machine, on an engine that may hold rows of others.
+/// The cache of a start in that boot of the machine, on an engine that may hold rows of others, and
+/// intents of a run that crashed.
 pub fn cache_of_boot<W>(
     boot: u64,
     engine: &Cache,
@@ -72,11 +73,11 @@ pub fn cache_of_boot<W>(
 ) -> Arc<RowCache<W>> {
     let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
     let rows = engine.namespace("cql", options).unwrap();
-    let (intents, _) = IntentTable::open(intents, 64, u64::MAX, false).unwrap();
+    let (intents, unsettled) = IntentTable::open(intents, 64, u64::MAX, false).unwrap();
     RowCache::new(Parts {
         rows,
         intents,
-        unsettled: Vec::new(),
+        unsettled: unsettled.intents,
         policies: Arc::new(AllExclusive::default()),
         hold: Duration::from_secs(600),
         clock: clock.clone(),

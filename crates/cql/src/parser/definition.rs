@@ -128,7 +128,6 @@ impl Parser<'_> {
             }
         }
         self.expect(")")?;
-        self.table_options(&mut table)?;
         let (partition, clustering) = keys.ok_or(NotUnderstood)?;
         let mut take = |names: Vec<String>| {
             names
@@ -145,6 +144,7 @@ impl Parser<'_> {
             if is_static { table.statics.push(column) } else { table.regulars.push(column) }
         }
         table.counter = table.regulars.iter().any(|column| column.cql_type == "counter");
+        self.table_options(&mut table)?;
         Ok(Definition::Table(name, Box::new(table)))
     }
 
@@ -212,11 +212,28 @@ impl Parser<'_> {
         Ok((partition, clustering))
     }
 
+    /// `(a ASC, b DESC)`
+    fn clustering_order(&mut self, table: &mut TableSchema) -> Parse<()> {
+        self.expect("(")?;
+        let order = self.list(|p| {
+            let name = p.column()?;
+            Ok((name, !p.word("asc") && p.word("desc")))
+        })?;
+        self.expect(")")?;
+        for (name, descending) in order {
+            let column = table.clustering.iter_mut().find(|column| column.name == name);
+            column.ok_or(NotUnderstood)?.descending = descending;
+        }
+        Ok(())
+    }
+
     /// `WITH ...`: only what matters is looked for.
     fn table_options(&mut self, table: &mut TableSchema) -> Parse<()> {
         while self.at < self.tokens.len() {
             if self.words(&["compact", "storage"]) {
                 table.compact = true;
+            } else if self.words(&["clustering", "order", "by"]) {
+                self.clustering_order(table)?;
             } else if self.word("default_time_to_live") {
                 self.expect("=")?;
                 table.default_ttl = self.next()?.text.parse().map_err(|_| NotUnderstood)?;
@@ -261,6 +278,7 @@ mod tests {
         assert_eq!((&*items.keyspace, &*items.name), ("shop", "items"));
         assert_eq!(named(&items.partition_key), ["Shop int", "id uuid"]);
         assert_eq!(named(&items.clustering), ["at timestamp"]);
+        assert!(items.clustering[0].descending && !items.partition_key[0].descending);
         assert_eq!(named(&items.statics), ["s text"]);
         assert_eq!(
             named(&items.regulars),

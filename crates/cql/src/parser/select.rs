@@ -2,7 +2,7 @@
 
 use super::{NotUnderstood, Parse, Parser};
 use crate::lexer::{Kind, Token};
-use crate::syntax::{Operator, Relation, Select, Selected, Selector, Statement, Term};
+use crate::syntax::{Operator, OrderBy, Relation, Select, Selected, Selector, Statement, Term};
 
 impl Parser<'_> {
     pub(super) fn select(&mut self) -> Parse<Statement> {
@@ -15,10 +15,10 @@ impl Parser<'_> {
         if grouped {
             self.list(Self::selected)?;
         }
-        let ordered = self.words(&["order", "by"]);
-        if ordered {
-            self.list(Self::ordering)?;
-        }
+        let order = match self.words(&["order", "by"]) {
+            true => self.list(Self::ordering)?,
+            false => Vec::new(),
+        };
         let per_partition_limit =
             if self.words(&["per", "partition", "limit"]) { Some(self.integer()?) } else { None };
         let limit = if self.word("limit") { Some(self.integer()?) } else { None };
@@ -38,7 +38,7 @@ impl Parser<'_> {
             relations,
             limit,
             per_partition_limit,
-            ordered,
+            order,
             grouped,
             allow_filtering,
             bypass_cache,
@@ -199,13 +199,14 @@ impl Parser<'_> {
     }
 
     /// `column [ANN OF value] [ASC|DESC]`
-    fn ordering(&mut self) -> Parse<()> {
-        self.column()?;
-        if self.words(&["ann", "of"]) {
+    fn ordering(&mut self) -> Parse<OrderBy> {
+        let column = self.column()?;
+        let similar = self.words(&["ann", "of"]);
+        if similar {
             self.term()?;
         }
-        let _ = self.word("asc") || self.word("desc");
-        Ok(())
+        let descending = !self.word("asc") && self.word("desc");
+        Ok(OrderBy { column, descending, similar })
     }
 
     /// Relations joined by AND.

@@ -59,7 +59,7 @@ fn a_production_that_was_given_up_leaves_no_markers_behind() {
 fn clauses_of_a_select_are_kept() {
     let select =
         select("SELECT JSON DISTINCT a, b.c AS \"X\", count(*) AS n FROM ks.\"T\" WHERE k = 1");
-    assert!(select.json && select.distinct && !select.ordered && !select.allow_filtering);
+    assert!(select.json && select.distinct && select.order.is_empty() && !select.allow_filtering);
     assert_eq!(select.table, TableName { keyspace: Some("ks".into()), name: "T".into() });
     let selectors: Vec<_> = select.selectors.into_iter().map(|s| (s.what, s.alias)).collect();
     assert_eq!(

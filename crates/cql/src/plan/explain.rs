@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::bound_keys::{BoundKeys, KeyColumn, KeySource, KeyValues, MAX_BOUND_KEYS};
 use super::key::{KeyTemplate, PartitionTemplate};
 use super::{
-    NotCacheable, PassReason, Plan, Projected, ReadPlan, SchemaView, Target, ValueSource,
-    WriteKind, WritePlan,
+    Column, NotCacheable, PassReason, Plan, Projected, ReadPlan, SchemaView, SlicePlan, Target,
+    ValueSource, WriteKind, WritePlan,
 };
 use crate::statement::Marker;
 
@@ -16,6 +16,7 @@ impl Plan {
     pub fn explain(&self, schema: &dyn SchemaView) -> String {
         match self {
             Plan::CachedRead(read) => read.explain(),
+            Plan::CachedSlice(slice) => slice.explain(),
             Plan::Read(reason) => format!("passed through: {}\n", reason.why()),
             Plan::SystemRead(_) => {
                 "answered by Afterglow, with its own address in the place of the nodes'\n".into()
@@ -72,6 +73,40 @@ impl ReadPlan {
     }
 }
 
+impl SlicePlan {
+    fn explain(&self) -> String {
+        let table = &self.read.table;
+        let names = |columns: &[Column]| {
+            columns.iter().map(|column| &*column.name).collect::<Vec<_>>().join(", ")
+        };
+        let (keyspace, name) = (&table.keyspace, &table.name);
+        let keys = names(&table.partition_key);
+        let mut out =
+            format!("cached: a slice of one partition of {keyspace}.{name} by ({keys})\n");
+        let bounded = &table.clustering[..self.bounded_columns()];
+        let end = if self.reversed { "last" } else { "first" };
+        let _ = match bounded.is_empty() {
+            true => writeln!(out, "  its rows from the {end} one on"),
+            false => writeln!(out, "  a range of its rows by ({})", names(bounded)),
+        };
+        let _ = writeln!(
+            out,
+            "  a fill reads rows from the {end} one on at LOCAL_QUORUM, as far as \
+             --partition-unit-size allows; every write to the partition drops them"
+        );
+        if !bounded.is_empty() {
+            let _ = writeln!(out, "  what lies behind these rows passes through");
+        }
+        if table.regulars.is_empty() {
+            let _ = writeln!(
+                out,
+                "  a row has nothing besides its key, and no SELECT shows when it expires: kept under max-staleness only"
+            );
+        }
+        out
+    }
+}
+
 /// What becomes of a text that is not understood. What it drops is known when it has been answered.
 const NOT_UNDERSTOOD: &str = "\
 passed through as a write, because it is not understood. Nothing is served from the cache until \
@@ -93,7 +128,7 @@ impl WritePlan {
                 Target::Partition(key) => format!("all rows of the partition {}", partition(key)),
                 Target::Bound(keys) => bound(keys),
                 Target::NewRow(key) => format!(
-                    "nothing: the row is new. Rows of its partition {} are not filled until it is answered",
+                    "no row: it is new. Slices of its partition {} go, and nothing of it is filled until it is answered",
                     partition(key)
                 ),
                 Target::NewPartition(_) => {
@@ -202,8 +237,12 @@ impl PassReason {
             PassReason::NotCacheable(reason) => reason.why(),
             PassReason::UnknownColumn => "the table has no such column",
             PassReason::NotOneRow => {
-                "only reads of one row are cached: one `=` for each column of the primary key, and nothing else"
+                "only reads of one row or of a slice of one partition are cached: one `=` for each column of the partition key, then `=` for the first clustering columns and a range of the next"
             }
+            PassReason::StaticColumns => {
+                "slices of tables with static columns are not cached: a partition of static values alone shows as a row"
+            }
+            PassReason::UnknownOrder => "the order of this clustering column's type is not certain",
             PassReason::Expression => {
                 "only plain columns are cached, no functions, casts, elements or literals"
             }
@@ -213,7 +252,7 @@ impl PassReason {
             PassReason::Json => "SELECT JSON is not cached",
             PassReason::Distinct => "SELECT DISTINCT is not cached",
             PassReason::Clause => {
-                "ORDER BY, GROUP BY, ALLOW FILTERING and limits that are not positive are not cached"
+                "GROUP BY, ALLOW FILTERING, limits that are not positive, and ORDER BY other than the clustering order and its reverse are not cached"
             }
             PassReason::Bypass => "it asks to bypass the cache, or for a timeout of its own",
             PassReason::UncertainBinds => "the database counts other markers than it has",
@@ -265,7 +304,9 @@ mod tests {
     fn a_statement_is_explained_with_what_it_reads_or_drops() {
         let script = "CREATE TABLE s.t (k int, c text, x text static, v int, PRIMARY KEY (k, c)) WITH default_time_to_live = 9;
             CREATE TABLE s.n (k int PRIMARY KEY, n counter);
-            CREATE TABLE s.e (k uuid, c timeuuid, PRIMARY KEY (k, c));";
+            CREATE TABLE s.e (k uuid, c timeuuid, PRIMARY KEY (k, c));
+            CREATE TABLE s.f (k int, c int, v int, PRIMARY KEY (k, c))
+                WITH CLUSTERING ORDER BY (c DESC);";
         let schema = Defined(defined_tables(script, None).unwrap());
         let explained = |text: &str| analyse(&parse(text), &schema, Some("s")).explain(&schema);
         let has = |text: &str, parts: &[&str]| {
@@ -276,7 +317,17 @@ mod tests {
             "SELECT v, x FROM t WHERE k = 1 AND c = ?",
             &["cached: one row of s.t", "(k, c)", "v, x", "static", "9 s"],
         );
-        has("SELECT v FROM t WHERE k = 1", &["passed through", "one `=` for each"]);
+        has("SELECT v FROM t WHERE c = 'a'", &["passed through", "one `=` for each"]);
+        has("SELECT v FROM t WHERE k = 1", &["passed through", "static columns"]);
+        has(
+            "SELECT * FROM f WHERE k = 1 LIMIT 5",
+            &["cached: a slice of one partition of s.f by (k)", "from the first one on"],
+        );
+        has(
+            "SELECT * FROM f WHERE k = 1 AND c > ? ORDER BY c ASC",
+            &["a range of its rows by (c)", "from the last one on", "passes through"],
+        );
+        has("SELECT * FROM f WHERE k = 1 ORDER BY v", &["passed through", "ORDER BY other than"]);
         has("SELECT n FROM n WHERE k = 1", &["passed through", "counters"]);
         has("INSERT INTO t (k, c, v) VALUES (1, :c, 2)", &["a write", "the row 0x00000001, :c"]);
         has("DELETE FROM t WHERE k = ? IF EXISTS", &["the partition ?", "lightweight transaction"]);
@@ -302,10 +353,7 @@ mod tests {
             "INSERT INTO e (k, c) VALUES (uuid(), 1)",
             &["nothing: the partition is new", "its table are not filled"],
         );
-        has(
-            "INSERT INTO e (k, c) VALUES (?, now())",
-            &["nothing: the row is new", "its partition ? are not filled"],
-        );
+        has("INSERT INTO e (k, c) VALUES (?, now())", &["no row: it is new", "its partition ? go"]);
         has("TRUNCATE n", &["all rows of s.n (not cached anyway"]);
         has("FROBNICATE", &["not understood", "nothing if the database refuses it", "everything"]);
         has("SELECT * FROM system.local", &["answered by Afterglow"]);

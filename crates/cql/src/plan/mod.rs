@@ -17,8 +17,10 @@ mod key;
 mod keys;
 mod literal;
 mod named_keys;
+mod order;
 mod read;
 mod schema;
+mod slice;
 pub(crate) mod types;
 mod update;
 mod write;
@@ -34,6 +36,7 @@ pub(crate) use literal::slot_of;
 pub use named_keys::NamedKeys;
 pub use read::{PassReason, ReadPlan};
 pub use schema::{Cells, Column, NotCacheable, Projected, SchemaView, TableSchema};
+pub use slice::{Place, Slice, SlicePlan};
 pub use update::{RowUpdate, WrittenCell};
 pub use write::{Target, WriteKind, WritePlan};
 
@@ -46,6 +49,8 @@ use crate::system::SystemQuery;
 pub enum Plan {
     /// A read of one row by its full primary key, to be served from the cache.
     CachedRead(ReadPlan),
+    /// A read of a slice of one partition, to be served from the cache.
+    CachedSlice(SlicePlan),
     /// A read of `system.local`, `system.peers` or `system.peers_v2`, answered by
     /// [`crate::system`].
     SystemRead(SystemQuery),
@@ -55,6 +60,17 @@ pub enum Plan {
     Use(String),
     /// Anything that may change data: drop what its targets name, then pass it through.
     Write(WritePlan),
+}
+
+impl Plan {
+    /// The read of a plan that the cache may serve: of a row, or of a slice.
+    pub fn read(&self) -> Option<&ReadPlan> {
+        match self {
+            Plan::CachedRead(read) => Some(read),
+            Plan::CachedSlice(slice) => Some(&slice.read),
+            _ => None,
+        }
+    }
 }
 
 /// Plans a statement.
@@ -100,6 +116,10 @@ fn read_plan(select: &Select, context: &Context) -> Plan {
     }
     match read::cached(select, context) {
         Ok(plan) => Plan::CachedRead(plan),
+        Err(PassReason::NotOneRow | PassReason::Clause) => match slice::cached(select, context) {
+            Ok(plan) => Plan::CachedSlice(plan),
+            Err(reason) => Plan::Read(reason),
+        },
         Err(reason) => Plan::Read(reason),
     }
 }

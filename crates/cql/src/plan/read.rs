@@ -55,7 +55,7 @@ pub enum PassReason {
     NotCacheable(NotCacheable),
     /// A column is not in the schema.
     UnknownColumn,
-    /// Not exactly one `=` for each key column and nothing else.
+    /// Neither one row nor a slice of one partition.
     NotOneRow,
     /// A function, cast, element, literal or arithmetic in the select list or as a key value.
     Expression,
@@ -65,8 +65,13 @@ pub enum PassReason {
     Json,
     /// `SELECT DISTINCT`.
     Distinct,
-    /// `ORDER BY`, `GROUP BY`, `ALLOW FILTERING`, or a limit that is not positive.
+    /// `GROUP BY`, `ALLOW FILTERING`, `ORDER BY` of one row or by other columns than the clustering
+    /// order's, or a limit that is not positive.
     Clause,
+    /// A slice of a table with static columns: a partition of these alone is a row as well.
+    StaticColumns,
+    /// A range of a type whose order is not known.
+    UnknownOrder,
     /// `BYPASS CACHE` or `USING TIMEOUT`.
     Bypass,
     /// The server counts other markers ([`crate::statement::Parsed::binds_are_certain`]).
@@ -90,6 +95,8 @@ impl PassReason {
             PassReason::Json => "json",
             PassReason::Distinct => "distinct",
             PassReason::Clause => "clause",
+            PassReason::StaticColumns => "static-columns",
+            PassReason::UnknownOrder => "unknown-order",
             PassReason::Bypass => "bypass",
             PassReason::UncertainBinds => "uncertain-binds",
         }
@@ -99,6 +106,9 @@ impl PassReason {
 /// The plan of a read that is served from the cache, or why it is not.
 pub(super) fn cached(select: &Select, context: &Context) -> Result<ReadPlan, PassReason> {
     let limits = check_clauses(select)?;
+    if !select.order.is_empty() {
+        return Err(PassReason::Clause);
+    }
     let table = context.table(&select.table).ok_or(PassReason::UnknownTable)?;
     table.cacheable().map_err(PassReason::NotCacheable)?;
     if !context.binds_certain {
@@ -124,7 +134,7 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<ReadPlan, Pas
 }
 
 /// The markers of its limits, or why it is passed through.
-fn check_clauses(select: &Select) -> Result<Vec<Marker>, PassReason> {
+pub(super) fn check_clauses(select: &Select) -> Result<Vec<Marker>, PassReason> {
     if select.json {
         return Err(PassReason::Json);
     }
@@ -134,7 +144,7 @@ fn check_clauses(select: &Select) -> Result<Vec<Marker>, PassReason> {
     if select.bypass_cache || select.using_timeout {
         return Err(PassReason::Bypass);
     }
-    if select.ordered || select.grouped || select.allow_filtering {
+    if select.grouped || select.allow_filtering {
         return Err(PassReason::Clause);
     }
     // One row satisfies any positive limit; servers refuse others.
@@ -150,7 +160,7 @@ fn check_clauses(select: &Select) -> Result<Vec<Marker>, PassReason> {
     Ok(markers)
 }
 
-fn project(
+pub(super) fn project(
     selectors: &[Selector],
     table: &TableSchema,
 ) -> Result<Vec<(Projected, String)>, PassReason> {
@@ -172,7 +182,7 @@ fn project(
 }
 
 /// Whether just what a partition's rows share is asked for: servers refuse that of one row.
-fn is_of_partition(selectors: &[Selector], table: &TableSchema) -> bool {
+pub(super) fn is_of_partition(selectors: &[Selector], table: &TableSchema) -> bool {
     let within = |columns: &[Column], selector: &Selector| match &selector.what {
         Selected::Column(name) => columns.iter().any(|c| c.name == *name),
         _ => false,
@@ -226,7 +236,7 @@ fn are_clustering(columns: &[String], table: &TableSchema) -> bool {
         && columns[1..].iter().all(|name| clustering.next().is_some_and(|c| c.name == *name))
 }
 
-fn key_parts(
+pub(super) fn key_parts(
     columns: &[Column],
     equal: &[(&str, &Term)],
     class: impl Fn(&Column) -> KeyClass,

@@ -25,12 +25,20 @@ pub struct Column {
     /// `system_schema.dropped_columns` has it; 0 for never. The database shows no cell of a column
     /// from before it was dropped and added again; this tells such rows apart.
     pub dropped_at: i64,
+    /// A clustering column of which larger values come first.
+    pub descending: bool,
 }
 
 impl Column {
-    /// A column without mask that was never dropped.
+    /// A column without mask, in ascending order, that was never dropped.
     pub fn new(name: impl Into<String>, cql_type: impl Into<String>) -> Column {
-        Column { name: name.into(), cql_type: cql_type.into(), masked: false, dropped_at: 0 }
+        Column {
+            name: name.into(),
+            cql_type: cql_type.into(),
+            masked: false,
+            dropped_at: 0,
+            descending: false,
+        }
     }
 
     /// How many cells a value of the column has.

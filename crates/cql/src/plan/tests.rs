@@ -105,6 +105,14 @@ fn written(plan: &Plan) -> String {
             let limits: String = read.limits.iter().map(limit).collect();
             format!("cached {} -> {}{limits}", row(&read.key), projection(&read.projection))
         }
+        Plan::CachedSlice(slice) => {
+            let read = &slice.read;
+            let way = if slice.reversed { " reversed" } else { "" };
+            let limits: String =
+                read.limits.iter().map(|limit| format!(" limit {}", marker_name(limit))).collect();
+            let (key, columns) = (partition(&read.key.partition), projection(&read.projection));
+            format!("slice {key}{} -> {columns}{way}{limits}", slice_bounds(slice))
+        }
         Plan::SystemRead(query) => format!("system {}", query.table().name()),
         Plan::Read(reason) => format!("pass {}", reason.label()),
         Plan::Use(keyspace) => format!("use {keyspace}"),
@@ -115,6 +123,18 @@ fn written(plan: &Plan) -> String {
             if parts.is_empty() { "nothing".to_owned() } else { parts.join(" + ") }
         }
     }
+}
+
+/// `/=2 >3 <=?0` where clustering columns are bounded.
+fn slice_bounds(slice: &SlicePlan) -> String {
+    let bounds: Vec<String> = slice
+        .bounds()
+        .map(|(op, value)| {
+            let part = key::Part { slot: value.clone(), class: types::KeyClass::Bytes };
+            format!("{op}{}", slots(&[part]))
+        })
+        .collect();
+    if bounds.is_empty() { String::new() } else { format!("/{}", bounds.join(" ")) }
 }
 
 fn target(target: &Target) -> String {

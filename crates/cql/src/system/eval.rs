@@ -66,7 +66,7 @@ impl SystemQuery {
 
     fn check_clauses(&self) -> Result<(), SystemError> {
         let unsupported = [
-            (self.select.ordered, "ORDER BY"),
+            (!self.select.order.is_empty(), "ORDER BY"),
             (self.select.grouped, "GROUP BY"),
             (self.select.per_partition_limit.is_some(), "PER PARTITION LIMIT"),
         ];

@@ -37,7 +37,7 @@ fn is_evaluated(select: &Select) -> bool {
     let plain = |relation: &Relation| {
         matches!(relation, Relation::Column { op: Operator::Equal | Operator::In, .. })
     };
-    !select.ordered
+    select.order.is_empty()
         && !select.grouped
         && select.per_partition_limit.is_none()
         && select.selectors.iter().all(|selector| selector.what != Selected::Expression)

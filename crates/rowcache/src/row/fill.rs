@@ -12,31 +12,34 @@ use super::{Cell, encode, encode_absent};
 /// columns in table order ([`RowKey::columns`]). For a table that [`TableSchema::cacheable`]
 /// allows.
 pub fn fill_query(table: &TableSchema) -> String {
-    let keys: Vec<String> = table.keys().map(|c| quoted(&c.name)).collect();
-    let mut items = keys.clone();
-    for column in table.values() {
-        let name = quoted(&column.name);
-        items.push(format!("{name}, WRITETIME({name}), TTL({name})"));
-    }
-    let matches: Vec<String> = keys.iter().map(|key| format!("{key} = ?")).collect();
+    let items = fill_columns(table).join(", ");
+    let matches: Vec<String> =
+        table.keys().map(|key| format!("{} = ?", quoted(&key.name))).collect();
     let (keyspace, name) = (quoted(&table.keyspace), quoted(&table.name));
-    format!("SELECT {} FROM {keyspace}.{name} WHERE {}", items.join(", "), matches.join(" AND "))
+    format!("SELECT {items} FROM {keyspace}.{name} WHERE {}", matches.join(" AND "))
+}
+
+/// What a fill selects: all key columns, then each other column with its `WRITETIME` and `TTL`.
+pub(crate) fn fill_columns(table: &TableSchema) -> Vec<String> {
+    let value = |name: String| format!("{name}, WRITETIME({name}), TTL({name})");
+    let keys = table.keys().map(|column| quoted(&column.name));
+    keys.chain(table.values().map(|column| value(quoted(&column.name)))).collect()
 }
 
 /// A fill's answer in stored form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filled {
-    /// The stored row.
+    /// The stored row or unit.
     pub bytes: Vec<u8>,
-    /// For so many seconds from when the fill was sent, nothing of the row expires, whatever the
+    /// For so many seconds from when the fill was sent, nothing of it expires, whatever the
     /// clocks of the database and ours say. `None`: nothing ever does. The whole entry ends then.
     ///
     /// A server counts whole seconds from the moment at which it takes the fill. A `TTL` of 7
     /// means: the cell ends when the server's clock, rounded down, is seven seconds further. That
     /// is after more than 6 s and at most 7 s. This is the 6.
     pub max_age: Option<u32>,
-    /// The row exists, but has no value besides its key. It exists as long as a marker whose
-    /// expiry no SELECT shows. So its maximum age must be short.
+    /// A row exists, but has no value besides its key. It exists as long as a marker whose expiry
+    /// no SELECT shows. So the maximum age must be short.
     pub marker_only: bool,
 }
 
@@ -99,7 +102,7 @@ pub fn read_fill(
 /// A value with its write time (bigint) and remaining TTL (int seconds, null for none). A value of
 /// many cells has lists of both: it is as new as its newest cell, and ends with the first to
 /// expire.
-fn read_cell<'a>(
+pub(crate) fn read_cell<'a>(
     column: &Column,
     cell: &[Option<&'a [u8]>],
     asked_at: u32,

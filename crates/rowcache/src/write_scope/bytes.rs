@@ -1,7 +1,7 @@
 //! A write scope as bytes, for the owners of what a write touches.
 //!
 //! ```text
-//! format u8 = 1 | flags u8 | slots, tables: each a count u32 and u32s
+//! format u8 = 2 | flags u8 | slots, tables: each a count u32 and u32s
 //! | invalidations: count u32, each: kind u8, then a key, a token u64, a group u32 or nothing
 //! | planned: count u32, uuids | unknown: count u32, each two texts
 //! ```
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{Invalidation, WriteScope};
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// Why bytes are no write scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

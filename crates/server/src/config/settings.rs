@@ -94,6 +94,8 @@ pub struct Config {
     pub planned_restart_grace: Option<Span>,
     /// How long a partition stays uncached after a write whose outcome is not known.
     pub unknown_outcome_hold: Span,
+    /// The most bytes of a partition's rows that are cached as one; 0 for none.
+    pub partition_unit_size: Size,
     /// Threads that serve clients; `None` means one per core the process may run on.
     pub reactors: Option<NonZeroUsize>,
     /// Where metrics and health are served; `None` when they are not.
@@ -155,6 +157,7 @@ impl Default for Config {
             // Cassandra keeps hints for a missing replica this long, so until then a timed-out
             // write may still land.
             unknown_outcome_hold: Span::new(Duration::from_secs(3 * 3600)),
+            partition_unit_size: Size::bytes(256 << 10),
             reactors: None,
             admin: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),
             memcache_no_flush: false,

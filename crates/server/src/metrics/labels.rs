@@ -85,13 +85,15 @@ label! {
         WriteInFlight => "write_in_flight" of "cql",
         /// The partition waits for a write whose outcome is unknown.
         Quarantined => "quarantined" of "cql",
-        /// The row was too large to keep when it was last read, a moment ago.
+        /// The row or slice was too large to keep when it was last read, a moment ago.
         TooLarge => "too_large" of "cql",
         /// Joined the read of the database that another request had started.
         Coalesced => "coalesced" of "cql",
         /// The copy could not answer this request (rows of another schema or of an earlier claim,
         /// say).
         Unusable => "unusable" of "cql",
+        /// The cached rows of the partition end before the last that the read may want.
+        Beyond => "beyond" of "cql",
     }
 }
 
@@ -112,11 +114,11 @@ label! {
         UncacheableTable => "uncacheable_table",
         /// The table's schema is not known (yet), or just changing.
         SchemaUnknown => "schema_unknown",
-        /// It does not name one row by its full primary key.
+        /// It names neither one row by its full primary key nor a slice of one partition.
         NotOneRow => "not_one_row",
         /// It selects more than plain columns: functions, aggregates, JSON, `DISTINCT`.
         Projection => "projection",
-        /// It has clauses that are not cached: `ORDER BY`, `LIMIT`, `ALLOW FILTERING` and the like.
+        /// It has clauses that are not cached: `GROUP BY`, `ALLOW FILTERING` and the like.
         Clause => "clause",
         /// Its consistency level asks for more than the cache may promise.
         Consistency => "consistency",
@@ -124,7 +126,7 @@ label! {
         Tracing => "tracing",
         /// It carries a custom payload.
         Payload => "payload",
-        /// It continues a paged result, or pages more finely than one row.
+        /// It continues a paged result, or its answer has a page more.
         Paging => "paging",
         /// It sets something for itself that is not cached (`now_in_seconds`, say).
         Option => "option",

@@ -211,6 +211,7 @@ fn open_cql(
         planned_restart_grace: config.planned_restart_grace.map_or(Duration::ZERO, Span::get),
         write_levels: config.table_write_level.clone(),
         unknown_outcome_hold: config.unknown_outcome_hold.get(),
+        partition_unit_size: config.partition_unit_size.get(),
         times: Times::default(),
         ring: secrets.and_then(|secrets| ring_config(config, secrets)),
     })?;

@@ -16,6 +16,7 @@ mod ring_beside;
 mod ring_schema;
 mod ring_world;
 mod silent;
+mod slices;
 mod updates;
 mod write_level;
 mod writes;

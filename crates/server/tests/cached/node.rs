@@ -123,6 +123,8 @@ pub struct Setup {
     pub write_levels: WriteLevels,
     pub hold: Duration,
     pub times: Times,
+    /// Of units of partitions; 0: none.
+    pub partition_unit_size: u64,
     /// Where to listen; port 0: anywhere.
     pub listen: SocketAddr,
     /// Our own user and password, in a file.
@@ -142,6 +144,7 @@ impl Setup {
             write_levels: WriteLevels::default(),
             hold: Duration::from_secs(600),
             times: Times::default(),
+            partition_unit_size: 64 << 10,
             listen: "127.0.0.1:0".parse().unwrap(),
             credentials: None,
             ring: None,
@@ -178,6 +181,7 @@ impl Setup {
             write_levels: self.write_levels.clone(),
             unknown_outcome_hold: self.hold,
             times: self.times,
+            partition_unit_size: self.partition_unit_size,
             ring: self.ring.clone(),
         })
         .unwrap();

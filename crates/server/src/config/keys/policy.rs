@@ -73,4 +73,15 @@ pub(super) const KEYS: &[SettingKey] = &[
         set: |c, v| put(&mut c.unknown_outcome_hold, v),
         get: |c| one(c.unknown_outcome_hold),
     },
+    SettingKey {
+        name: "partition-unit-size",
+        group: Group::Policy,
+        shape: Shape::Text,
+        value_name: "SIZE",
+        example: "256KiB",
+        help: "Cache up to this much of a partition for reads of slices. `0B` means none",
+        live: false,
+        set: |c, v| put(&mut c.partition_unit_size, v),
+        get: |c| one(c.partition_unit_size),
+    },
 ];

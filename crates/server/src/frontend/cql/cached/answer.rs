@@ -27,6 +27,19 @@ pub fn answer(
     metadata: Metadata<'_>,
     path: Path,
 ) {
+    answer_rows(responder, read, metadata, path, |out| {
+        row.stored().write_rows(key, &read.projection, out);
+    });
+}
+
+/// Answers with rows; `write` appends their count and their cells.
+pub fn answer_rows(
+    responder: Responder,
+    read: &ReadPlan,
+    metadata: Metadata<'_>,
+    path: Path,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
     responder.reply_with(Opcode::Result, Flags::NONE, path, |out| {
         out.put_int(ResultKind::Rows as i32);
         match metadata {
@@ -37,6 +50,6 @@ pub fn answer(
                 out.put_int(read.projection.len() as i32);
             }
         }
-        row.stored().write_rows(key, &read.projection, out);
+        write(out);
     });
 }

@@ -1,4 +1,4 @@
-//! Reading a whole row from the database, for the cache.
+//! Reading a whole row, or a unit of a partition, from the database for the cache.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use afterglow_cql::message::{Consistency, Execute, Prepare, QueryParams, ValuesB
 use afterglow_cql::plan::{Projected, ReadPlan, RowKey, TableSchema};
 use afterglow_cql::response::{self, ColumnSpec, MetadataOut, Response, ResultBody};
 use afterglow_rowcache::row::{Filled, fill_query, read_fill};
+use afterglow_rowcache::unit::{UnitAsked, read_unit, unit_query};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
@@ -18,7 +19,7 @@ use super::super::{Backend, error_code, parsed};
 /// Tables whose fill statements are remembered, in each version.
 const MAX_STATEMENTS: usize = 16 * 1024;
 
-/// The prepared SELECT that reads one whole row of a table.
+/// The prepared SELECT that reads one whole row, or a unit, of a table.
 pub struct FillStatement {
     id: Vec<u8>,
     metadata_id: Option<Vec<u8>>,
@@ -73,52 +74,105 @@ pub enum FillFailure {
 /// A statement with the generation of the schema that it was prepared in.
 type OfGeneration = (u64, Arc<FillStatement>);
 
+/// What a fill statement reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum StatementKind {
+    Row,
+    /// Rows of a partition, in the table's order or in its reverse.
+    Unit {
+        reversed: bool,
+    },
+}
+
+/// What one fill reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FillShape {
+    /// The row with the key.
+    Row,
+    /// Rows of the partition with the key.
+    Unit(UnitAsked),
+}
+
+impl FillShape {
+    fn kind(self) -> StatementKind {
+        match self {
+            FillShape::Row => StatementKind::Row,
+            FillShape::Unit(UnitAsked { reversed, .. }) => StatementKind::Unit { reversed },
+        }
+    }
+}
+
 /// The fill statements of all tables. They belong to one generation of the schema and are prepared
 /// again for the next.
 #[derive(Default)]
 pub struct FillStatements {
-    prepared: Mutex<HashMap<(Uuid, Version), OfGeneration>>,
+    prepared: Mutex<HashMap<(Uuid, Version, StatementKind), OfGeneration>>,
 }
 
 impl FillStatements {
-    /// The statement, if it is prepared.
+    /// The statement of a row, if it is prepared.
     pub fn ready(
         &self,
         plan: &ReadPlan,
         version: Version,
         generation: u64,
     ) -> Option<Arc<FillStatement>> {
+        self.ready_of(StatementKind::Row, plan, version, generation)
+    }
+
+    fn ready_of(
+        &self,
+        kind: StatementKind,
+        plan: &ReadPlan,
+        version: Version,
+        generation: u64,
+    ) -> Option<Arc<FillStatement>> {
         let (_, statement) = {
             let prepared = self.prepared.lock();
-            prepared.get(&(plan.table.id, version)).filter(|(of, _)| *of == generation).cloned()?
+            let key = (plan.table.id, version, kind);
+            prepared.get(&key).filter(|(of, _)| *of == generation).cloned()?
         };
         // A plan may be older than the generation that its request saw. Its columns must not be
         // taken for the newer ones.
         (statement.fingerprint == plan.fingerprint).then_some(statement)
     }
 
-    /// The statement, prepared if need be.
+    /// The statement of a row, prepared if need be.
     pub async fn get(
         &self,
         backend: &Backend,
         plan: &ReadPlan,
         generation: u64,
     ) -> Result<Arc<FillStatement>, FillFailure> {
-        match self.ready(plan, backend.version(), generation) {
+        self.get_of(StatementKind::Row, backend, plan, generation).await
+    }
+
+    async fn get_of(
+        &self,
+        kind: StatementKind,
+        backend: &Backend,
+        plan: &ReadPlan,
+        generation: u64,
+    ) -> Result<Arc<FillStatement>, FillFailure> {
+        match self.ready_of(kind, plan, backend.version(), generation) {
             Some(statement) => Ok(statement),
-            None => self.prepare(backend, plan, generation).await,
+            None => self.prepare(kind, backend, plan, generation).await,
         }
     }
 
     async fn prepare(
         &self,
+        kind: StatementKind,
         backend: &Backend,
         plan: &ReadPlan,
         generation: u64,
     ) -> Result<Arc<FillStatement>, FillFailure> {
         let mut body = Vec::new();
-        Prepare { text: &fill_query(&plan.table), keyspace: None }
-            .encode(backend.version(), &mut body);
+        let text = match kind {
+            StatementKind::Row => fill_query(&plan.table),
+            StatementKind::Unit { reversed } => unit_query(&plan.table, reversed),
+        };
+        Prepare { text: &text, keyspace: None }.encode(backend.version(), &mut body);
         let answer = backend
             .call(Opcode::Prepare, Flags::NONE, body.into())
             .await
@@ -128,11 +182,12 @@ impl FillStatements {
         if prepared.len() >= MAX_STATEMENTS {
             prepared.clear();
         }
-        prepared.insert((plan.table.id, backend.version()), (generation, statement.clone()));
+        let key = (plan.table.id, backend.version(), kind);
+        prepared.insert(key, (generation, statement.clone()));
         Ok(statement)
     }
 
-    /// Reads the row. `asked_at` is a moment before this call, in unix seconds.
+    /// Reads the row or unit. `asked_at` is a moment before this call, in unix seconds.
     ///
     /// # Errors
     /// [`FillFailure`]; nothing is to be installed.
@@ -143,10 +198,11 @@ impl FillStatements {
         generation: u64,
         asked_at: u32,
     ) -> Result<Filled, FillFailure> {
-        let mut statement = self.get(backend, ask.plan, generation).await?;
+        let kind = ask.shape.kind();
+        let mut statement = self.get_of(kind, backend, ask.plan, generation).await?;
         let mut answer = execute(backend, &statement, &ask).await?;
         if error_code(&answer) == Some(ErrorCode::Unprepared) {
-            statement = self.prepare(backend, ask.plan, generation).await?;
+            statement = self.prepare(kind, backend, ask.plan, generation).await?;
             answer = execute(backend, &statement, &ask).await?;
         }
         read(&answer, &ask, asked_at)
@@ -158,8 +214,10 @@ impl FillStatements {
 pub struct Ask<'a> {
     /// The plan that the row is read for.
     pub plan: &'a ReadPlan,
-    /// The row's key.
+    /// The key of the row or unit.
     pub key: &'a RowKey,
+    /// Which of them.
+    pub shape: FillShape,
     /// The consistency level.
     pub consistency: Consistency,
 }
@@ -196,6 +254,9 @@ async fn execute(
     for column in ask.key.columns() {
         values.push(Value::Bytes(column));
     }
+    if let FillShape::Unit(asked) = ask.shape {
+        values.push(Value::Bytes(&(asked.rows as i32).to_be_bytes()));
+    }
     let mut params = QueryParams::new(ask.consistency);
     params.values = values.view();
     let mut body = Vec::new();
@@ -225,6 +286,10 @@ fn read(answer: &Envelope, ask: &Ask<'_>, asked_at: u32) -> Result<Filled, FillF
         .map(|row| row.map(|row| row.cells().collect()))
         .collect::<Result<_, _>>()
         .map_err(|_| FillFailure::Failed)?;
-    read_fill(&ask.plan.table, ask.plan.fingerprint, ask.key, &cells, asked_at)
-        .map_err(|_| FillFailure::Uncacheable)
+    let (table, fingerprint) = (&ask.plan.table, ask.plan.fingerprint);
+    let filled = match ask.shape {
+        FillShape::Row => read_fill(table, fingerprint, ask.key, &cells, asked_at),
+        FillShape::Unit(asked) => read_unit(table, fingerprint, ask.key, &cells, asked, asked_at),
+    };
+    filled.map_err(|_| FillFailure::Uncacheable)
 }

@@ -5,6 +5,7 @@ use afterglow_rowcache::install::Installed;
 use afterglow_rowcache::serve::{NotCached, NotServed, Unfit};
 use afterglow_rowcache::write_in_flight::InDoubt;
 
+use super::fill::FillFailure;
 use crate::metrics::{FillOutcome, MissReason, PassReason, QuarantineReason, Tier};
 
 impl From<Unfit> for PassReason {
@@ -47,6 +48,16 @@ impl From<Installed> for FillOutcome {
             Installed::Uncacheable => FillOutcome::Uncacheable,
             Installed::Refused => FillOutcome::Refused,
             Installed::TooLarge => FillOutcome::TooLarge,
+        }
+    }
+}
+
+impl From<FillFailure> for FillOutcome {
+    fn from(failure: FillFailure) -> FillOutcome {
+        match failure {
+            FillFailure::Failed => FillOutcome::Failed,
+            FillFailure::Uncacheable => FillOutcome::Uncacheable,
+            FillFailure::Late => FillOutcome::Late,
         }
     }
 }

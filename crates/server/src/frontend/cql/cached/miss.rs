@@ -18,11 +18,11 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::FillWaiter;
-use super::fill::{Ask, FillFailure};
+use super::fill::{Ask, FillFailure, FillShape};
 use super::read::{Pending, allow, ask, is_allowed};
 use super::ring::carried;
 use crate::frontend::cql::KeptBackend;
-use crate::metrics::{CarriedFrom, FillOutcome, MissReason, Path};
+use crate::metrics::{CarriedFrom, MissReason, Path};
 
 /// How often a fill checks whether the nodes that it asked are silent.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -81,7 +81,7 @@ impl Pending {
             };
             return self.answer(row, path).await;
         }
-        let filled = self.fill(asked_at.unix).await;
+        let filled = self.fill(asked_at.unix, FillShape::Row).await;
         let fills = &self.request.metrics().fills;
         match filled {
             Ok(filled) => {
@@ -93,11 +93,7 @@ impl Pending {
             // Whatever the database's reason to refuse the fill, its answer to the client's own
             // request counts.
             Err(failure) => {
-                fills.inc(match failure {
-                    FillFailure::Failed => FillOutcome::Failed,
-                    FillFailure::Uncacheable => FillOutcome::Uncacheable,
-                    FillFailure::Late => FillOutcome::Late,
-                });
+                fills.inc(failure.into());
                 drop(ticket);
                 self.request.pass(Path::Miss);
             }
@@ -116,7 +112,7 @@ impl Pending {
         carried(&self.shared, key, fingerprint, self.request.metrics()).await
     }
 
-    fn install(
+    pub(super) fn install(
         &self,
         filled: Filled,
         (cache_permission, asked_at, weak): (CachePermission, Moment, bool),
@@ -135,7 +131,7 @@ impl Pending {
     }
 
     /// Whether the row may be filled now, and whether it may miss writes of the shard's last owner.
-    fn fill_terms(&self, permission: CachePermission) -> Option<bool> {
+    pub(super) fn fill_terms(&self, permission: CachePermission) -> Option<bool> {
         let Some(ring) = self.shared.ring.get() else { return Some(false) };
         if matches!(permission, CachePermission::Bounded { .. }) {
             return Some(false);
@@ -147,24 +143,28 @@ impl Pending {
         (now == Ok(permission)).then_some(weak)
     }
 
-    /// Reads the whole row, from another node too if the first is silent. It ends when nobody waits
-    /// any longer: an answer that comes later is dropped with its ticket.
-    async fn fill(&self, asked_at: u32) -> Result<Filled, FillFailure> {
-        let filled =
-            compio::time::timeout(self.shared.fill_timeout, self.fill_from_any(asked_at)).await;
+    /// Reads the whole row or a unit, from another node too if the first is silent. It ends when
+    /// nobody waits any longer: an answer that comes later is dropped with its ticket.
+    pub(super) async fn fill(
+        &self,
+        asked_at: u32,
+        shape: FillShape,
+    ) -> Result<Filled, FillFailure> {
+        let filled = self.fill_from_any(asked_at, shape);
+        let filled = compio::time::timeout(self.shared.fill_timeout, filled).await;
         filled.unwrap_or(Err(FillFailure::Late))
     }
 
     /// The first answer counts. All reads were sent after `asked_at`, and after the ticket was
     /// taken.
-    async fn fill_from_any(&self, asked_at: u32) -> Result<Filled, FillFailure> {
+    async fn fill_from_any(&self, asked_at: u32, shape: FillShape) -> Result<Filled, FillFailure> {
         let first = self.request.connection().await.map_err(|_| FillFailure::Failed)?;
         // A quorum of another data centre may lack what was acknowledged in ours.
         if !self.request.client().reactor_state.is_near(&first) {
             return Err(FillFailure::Failed);
         }
         let (mut asked, mut reads) = (vec![Rc::clone(&first)], FuturesUnordered::new());
-        reads.push(self.fill_from(first, asked_at));
+        reads.push(self.fill_from(first, asked_at, shape));
         loop {
             match compio::time::timeout(TIMEOUT, reads.next()).await {
                 Ok(Some(Err(FillFailure::Failed))) if !reads.is_empty() => continue,
@@ -179,13 +179,19 @@ impl Pending {
             }
             if let Some(another) = self.request.connection_beside(&asked) {
                 asked.push(Rc::clone(&another));
-                reads.push(self.fill_from(another, asked_at));
+                reads.push(self.fill_from(another, asked_at, shape));
             }
         }
     }
 
-    async fn fill_from(&self, backend: KeptBackend, asked_at: u32) -> Result<Filled, FillFailure> {
-        let ask = Ask { plan: self.read(), key: &self.terms.key, consistency: FILL_AT };
+    async fn fill_from(
+        &self,
+        backend: KeptBackend,
+        asked_at: u32,
+        shape: FillShape,
+    ) -> Result<Filled, FillFailure> {
+        let (plan, key) = (self.read(), &self.terms.key);
+        let ask = Ask { plan, key, shape, consistency: FILL_AT };
         self.shared.statements.fill(&backend, ask, self.terms.generation, asked_at).await
     }
 }

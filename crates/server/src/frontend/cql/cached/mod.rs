@@ -4,6 +4,7 @@
 //! requests and to the database:
 //!
 //! - [`router`]: which way a request goes.
+//! - [`slice`]: a read of a slice of one partition, and its fill.
 //! - [`read`], [`miss`] and [`fill`]: a read of one row, what it does where the cache has none, and
 //!   the read of the database that fills the cache.
 //! - [`write`](mod@write), [`update`] and [`serial`]: a write, what it sets in a cached row, and the
@@ -30,6 +31,7 @@ mod router;
 mod serial;
 mod setting;
 mod setup;
+mod slice;
 mod state;
 mod times;
 mod update;

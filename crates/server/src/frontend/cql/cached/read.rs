@@ -25,36 +25,12 @@ use crate::frontend::cql::client::dispatch;
 use crate::metrics::{MissReason, PassReason, Path, Tier};
 
 /// Takes a read whose plan is [`Plan::CachedRead`].
-pub(super) fn route(
-    shared: &Arc<CachedState>,
-    mut request: Request,
-    plan: Arc<Plan>,
-) -> Option<Later> {
+pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>) -> Option<Later> {
     let Plan::CachedRead(read) = &*plan else { unreachable!("the caller looked") };
-    let terms = match terms(shared, &request, read) {
-        Ok(terms) => terms,
-        Err(Unfit::Pass(reason)) => {
-            request.metrics().passes.inc(reason);
-            request.pass(Path::Pass);
-            return None;
-        }
-        Err(Unfit::Unconfirmed(prepared)) => {
-            request.metrics().passes.inc(PassReason::SchemaUnknown);
-            return Some(Box::pin(confirm(request, prepared, plan)));
-        }
-        Err(Unfit::Outdated(prepared, now)) => {
-            request.metrics().passes.inc(PassReason::Option);
-            if shared.cache.cache_permission(&read.table).is_ok() {
-                return outdated(request, prepared, now);
-            }
-            request.pass(Path::Pass);
-            return None;
-        }
+    let (request, terms) = match admit(shared, request, &plan, read) {
+        Ok(admitted) => admitted,
+        Err(later) => return later,
     };
-    request.metrics().hot.see(|| names::seen(&read.table, &terms.key));
-    if request.metrics().slow.names_keys() {
-        request.name_key(names::row(&read.table, &terms.key));
-    }
     let Some(cache_permission) = terms.cache_permission else {
         return Some(Box::pin(Pending::new(shared, request, plan, terms).owned_elsewhere()));
     };
@@ -96,6 +72,41 @@ pub(super) fn route(
     Some(Box::pin(pending.missed(cache_permission)))
 }
 
+/// The terms of a read that the cache may answer. Otherwise what is left to do for it; if that is
+/// nothing, it has been passed on.
+pub(super) fn admit(
+    shared: &CachedState,
+    mut request: Request,
+    plan: &Arc<Plan>,
+    read: &ReadPlan,
+) -> Result<(Request, Terms), Option<Later>> {
+    let terms = match terms(shared, &request, read) {
+        Ok(terms) => terms,
+        Err(Unfit::Pass(reason)) => {
+            request.metrics().passes.inc(reason);
+            request.pass(Path::Pass);
+            return Err(None);
+        }
+        Err(Unfit::Unconfirmed(prepared)) => {
+            request.metrics().passes.inc(PassReason::SchemaUnknown);
+            return Err(Some(Box::pin(confirm(request, prepared, plan.clone()))));
+        }
+        Err(Unfit::Outdated(prepared, now)) => {
+            request.metrics().passes.inc(PassReason::Option);
+            if shared.cache.cache_permission(&read.table).is_ok() {
+                return Err(outdated(request, prepared, now));
+            }
+            request.pass(Path::Pass);
+            return Err(None);
+        }
+    };
+    request.metrics().hot.see(|| names::seen(&read.table, &terms.key));
+    if request.metrics().slow.names_keys() {
+        request.name_key(names::row(&read.table, &terms.key));
+    }
+    Ok((request, terms))
+}
+
 /// Why a read is passed on without the cache.
 enum Unfit {
     Pass(PassReason),
@@ -115,7 +126,7 @@ impl From<PassReason> for Unfit {
 pub(super) struct Terms {
     pub(super) key: RowKey,
     /// None where another instance of the ring owns the row.
-    cache_permission: Option<CachePermission>,
+    pub(super) cache_permission: Option<CachePermission>,
     /// Generation of the schema that the plan was made for, or an older one.
     pub(super) generation: u64,
     metadata: Wanted,
@@ -132,13 +143,13 @@ enum Wanted {
     },
 }
 
-enum Ready {
+pub(super) enum Ready {
     Skipped,
     Whole(Bytes),
 }
 
 impl Ready {
-    fn view(&self) -> Metadata<'_> {
+    pub(super) fn view(&self) -> Metadata<'_> {
         match self {
             Ready::Skipped => Metadata::Skipped,
             Ready::Whole(bytes) => Metadata::Whole(bytes),
@@ -254,7 +265,7 @@ impl LookupOutcome {
     }
 }
 
-fn path_of(tier: Tier) -> Path {
+pub(super) fn path_of(tier: Tier) -> Path {
     match tier {
         Tier::Flash => Path::Flash,
         Tier::Ring => Path::Ring,
@@ -271,15 +282,17 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    fn new(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>, terms: Terms) -> Self {
+    pub(super) fn new(
+        shared: &Arc<CachedState>,
+        request: Request,
+        plan: Arc<Plan>,
+        terms: Terms,
+    ) -> Self {
         Pending { shared: shared.clone(), request, plan, terms }
     }
 
     pub(super) fn read(&self) -> &ReadPlan {
-        match &*self.plan {
-            Plan::CachedRead(read) => read,
-            _ => unreachable!("a read is pending only under a plan to read"),
-        }
+        self.plan.read().expect("a read is pending only under a plan to read")
     }
 
     /// Rare and large steps wait in boxes of their own. So the future of every read stays small and
@@ -309,16 +322,20 @@ impl Pending {
         let Some(metadata) = self.metadata().await else {
             return self.request.pass(path);
         };
-        let Plan::CachedRead(read) = &*self.plan else { return };
+        let Some(read) = self.plan.read() else { return };
         answer(self.request.into_responder(), read, &self.terms.key, &row, metadata.view(), path);
     }
 
-    async fn metadata(&self) -> Option<Ready> {
-        let version = self.request.header.version;
-        if let Some(ready) = self.terms.metadata.ready(&self.shared, self.read(), version) {
+    pub(super) async fn metadata(&self) -> Option<Ready> {
+        if let Some(ready) = self.ready_metadata() {
             return Some(ready);
         }
-        Box::pin(self.fetch_metadata(version)).await
+        Box::pin(self.fetch_metadata(self.request.header.version)).await
+    }
+
+    /// The metadata that the client wants, if it is known without a question.
+    pub(super) fn ready_metadata(&self) -> Option<Ready> {
+        self.terms.metadata.ready(&self.shared, self.read(), self.request.header.version)
     }
 
     async fn fetch_metadata(&self, version: Version) -> Option<Ready> {
@@ -349,7 +366,7 @@ impl Pending {
 
 /// Whether the database has lately let this client's user read the table. If the database asks for
 /// no login, everybody may.
-fn may_answer(request: &Request, read: &ReadPlan) -> bool {
+pub(super) fn may_answer(request: &Request, read: &ReadPlan) -> bool {
     let client = request.client();
     match &*client.user.borrow() {
         Some(user) => {
@@ -385,7 +402,7 @@ pub(super) fn allow(request: &Request, read: &ReadPlan, asked: Instant) {
 
 /// Lets the database answer a read, and so decide whether its user may read the table.
 pub(super) async fn ask(mut request: Request, plan: Arc<Plan>) {
-    let Plan::CachedRead(read) = &*plan else { return request.pass(Path::Pass) };
+    let Some(read) = plan.read() else { return request.pass(Path::Pass) };
     let asked = Instant::now();
     match request.call().await {
         Ok(answer) => {
@@ -465,8 +482,8 @@ async fn confirm(mut request: Request, prepared: Arc<Prepared>, plan: Arc<Plan>)
             let known = prepared.answer(version);
             let is_known =
                 known.as_ref().is_some_and(|known| executed_as_known(&answer, &known.metadata));
-            let fits = match (&*plan, known) {
-                (Plan::CachedRead(read), Some(known)) => known.names == read.names,
+            let fits = match (plan.read(), known) {
+                (Some(read), Some(known)) => known.names == read.names,
                 _ => false,
             };
             if is_known && fits {

@@ -8,13 +8,14 @@ use std::time::Duration;
 use afterglow_cql::plan::{Plan, Target};
 use afterglow_cql::response::{SchemaChange, SchemaTarget};
 use afterglow_engine::device::DeviceSet;
+use afterglow_rowcache::unit::Units;
 use afterglow_rowcache::write_scope::{Tables, WriteScope};
 
 use super::super::{ControlState, Later, Operation, Request, Router, SchemaStore, pass_path};
 use super::RowCache;
 use super::state::CachedState;
 use super::weak_writes::WeakWrites;
-use super::{read, write};
+use super::{read, slice, write};
 use crate::metrics::{PassReason, Path};
 
 /// The router of a CQL front end that caches.
@@ -23,16 +24,17 @@ pub struct CachedRouter {
 }
 
 impl CachedRouter {
-    /// A router over `cache`, whose flash devices are read on the reactors' own rings. `sharing`:
-    /// several instances share the tables.
+    /// A router over `cache`, whose flash devices are read on the reactors' own rings. `units`: of
+    /// which partitions are kept. `sharing`: several instances share the tables.
     pub(super) fn new(
         cache: Arc<RowCache>,
         devices: &Arc<dyn DeviceSet>,
+        units: Units,
         fill_timeout: Duration,
         sharing: bool,
         weak_writes: WeakWrites,
     ) -> CachedRouter {
-        let state = CachedState::new(cache, devices, fill_timeout, sharing, weak_writes);
+        let state = CachedState::new(cache, devices, units, fill_timeout, sharing, weak_writes);
         CachedRouter { shared: Arc::new(state) }
     }
 
@@ -53,6 +55,7 @@ impl Router for CachedRouter {
         };
         match &*plan {
             Plan::CachedRead(_) => read::route(&self.shared, request, plan),
+            Plan::CachedSlice(_) => slice::route(&self.shared, request, plan),
             Plan::Write(_) => write::route(&self.shared, request),
             Plan::Read(reason) => {
                 request.metrics().passes.inc(pass_reason(*reason));
@@ -157,10 +160,11 @@ fn pass_reason(reason: afterglow_cql::plan::PassReason) -> PassReason {
         Planned::UnknownTable | Planned::UnknownColumn | Planned::Keyspaces => {
             PassReason::SchemaUnknown
         }
-        Planned::NotCacheable(_) => PassReason::UncacheableTable,
-        Planned::NotOneRow | Planned::UncertainBinds | Planned::UncertainLiteral => {
-            PassReason::NotOneRow
-        }
+        Planned::NotCacheable(_) | Planned::StaticColumns => PassReason::UncacheableTable,
+        Planned::NotOneRow
+        | Planned::UncertainBinds
+        | Planned::UncertainLiteral
+        | Planned::UnknownOrder => PassReason::NotOneRow,
         Planned::Expression | Planned::Json => PassReason::Projection,
         Planned::Distinct | Planned::Clause | Planned::Bypass => PassReason::Clause,
     }
@@ -197,6 +201,7 @@ mod tests {
             write_levels: Default::default(),
             unknown_outcome_hold: Duration::from_secs(600),
             times: Times::default(),
+            partition_unit_size: 256 << 10,
             ring: None,
         });
         (engine, cached.unwrap())

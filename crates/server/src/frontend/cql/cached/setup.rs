@@ -9,6 +9,7 @@ use afterglow_ring::SHARDS;
 use afterglow_rowcache::claims::{Claims, LeaseTimes};
 use afterglow_rowcache::clock::SystemClock;
 use afterglow_rowcache::restart::{Start, start};
+use afterglow_rowcache::unit::Units;
 use futures_channel::oneshot;
 use uuid::Uuid;
 
@@ -44,6 +45,8 @@ pub struct CachedConfig<'a> {
     pub write_levels: WriteLevels,
     /// How long a write of unknown outcome keeps its partitions uncached.
     pub unknown_outcome_hold: Duration,
+    /// The most bytes of a partition's unit; 0 for none.
+    pub partition_unit_size: u64,
     /// Those that are not for users to set.
     pub times: Times,
     /// The ring, where several instances share the tables.
@@ -83,8 +86,11 @@ impl Cached {
             // Before the first client comes: nothing is ours until the ring says so.
             cache.share(SHARDS);
         }
-        let weak_writes = WeakWrites::new(config.write_levels.clone());
-        let router = CachedRouter::new(cache, &devices, config.times.fill, sharing, weak_writes);
+        // What the engine cannot store would be read in vain. A key takes 1 KiB at most.
+        let largest = (config.engine.stats().segment_size / 4).saturating_sub(2048);
+        let units = Units::new(config.partition_unit_size.min(largest));
+        let (fill, weak_writes) = (config.times.fill, WeakWrites::new(config.write_levels.clone()));
+        let router = CachedRouter::new(cache, &devices, units, fill, sharing, weak_writes);
         let router = Arc::new(router);
         let ring = config.ring.clone().map(|ring| (ring, config.data_dir.to_path_buf()));
         Ok(Cached { router, policies: config.policies.clone(), claims, ring })

@@ -11,6 +11,7 @@ use afterglow_rowcache::entry::Row;
 use afterglow_rowcache::gate::Ticket;
 use afterglow_rowcache::install::{Installed, ReturnedFill};
 use afterglow_rowcache::paxos::Paxos;
+use afterglow_rowcache::unit::Units;
 use afterglow_rowcache::write_scope::WriteScope;
 use parking_lot::RwLock;
 
@@ -28,6 +29,8 @@ pub(super) struct CachedState {
     pub(super) statements: FillStatements,
     pub(super) newest: Newest,
     pub(super) flash: Vec<FlashFile>,
+    /// Sizes of the partitions' units.
+    pub(super) units: Units,
     /// See [`Times::fill`](super::Times::fill).
     pub(super) fill_timeout: Duration,
     /// The ring, where several instances share the tables.
@@ -151,6 +154,7 @@ impl CachedState {
     pub(super) fn new(
         cache: Arc<RowCache>,
         devices: &Arc<dyn DeviceSet>,
+        units: Units,
         fill_timeout: Duration,
         sharing: bool,
         weak_writes: WeakWrites,
@@ -162,6 +166,7 @@ impl CachedState {
             statements: FillStatements::default(),
             newest: Newest::default(),
             flash,
+            units,
             fill_timeout,
             ring: OnceLock::new(),
             sharing,

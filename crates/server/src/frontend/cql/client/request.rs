@@ -46,6 +46,7 @@ impl Operation {
         };
         match &**plan {
             Plan::CachedRead(read) => ("read", Some(read.table.id)),
+            Plan::CachedSlice(slice) => ("read", Some(slice.read.table.id)),
             Plan::SystemRead(_) => ("system_read", None),
             Plan::Read(_) => ("passed_read", None),
             Plan::Use(_) => ("use", None),

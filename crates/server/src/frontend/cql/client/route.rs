@@ -160,6 +160,7 @@ impl Request {
         let named;
         let template = match plan {
             Plan::CachedRead(read) => read.key.partition(),
+            Plan::CachedSlice(slice) => slice.read.key.partition(),
             Plan::Write(write) => match write.targets.first() {
                 Some(Target::Row(key)) => key.partition(),
                 Some(Target::Partition(partition) | Target::NewRow(partition)) => partition,

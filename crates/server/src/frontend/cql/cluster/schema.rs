@@ -44,7 +44,7 @@ pub const QUERIES: [&str; 8] = [
     "SELECT keyspace_name, replication FROM system_schema.keyspaces",
     "SELECT keyspace_name, table_name, id, flags, default_time_to_live, gc_grace_seconds FROM system_schema.tables",
     "SELECT keyspace_name, view_name, id FROM system_schema.views",
-    "SELECT keyspace_name, table_name, column_name, kind, position, type FROM system_schema.columns",
+    "SELECT keyspace_name, table_name, column_name, kind, position, type, clustering_order FROM system_schema.columns",
     "SELECT keyspace_name, table_name FROM system_schema.indexes",
     "SELECT keyspace_name, table_name FROM system_schema.triggers",
     "SELECT keyspace_name, table_name, column_name, dropped_time FROM system_schema.dropped_columns",
@@ -166,6 +166,7 @@ fn add_columns(sources: &Sources, tables: &mut HashMap<(String, String), TableSc
             let mut column = Column::new(name.clone(), row.text("type")?);
             let named = (table.clone(), name);
             column.masked = masked.contains(&named);
+            column.descending = row.text("clustering_order")? == "desc";
             // There again after it was dropped: what was cached before is of another column.
             column.dropped_at = dropped.get(&named).copied().unwrap_or(0);
             Some((table, row.text("kind")?, row.int("position")?, column))
@@ -216,7 +217,15 @@ mod tests {
         let replication =
             text_collection(&["class", "SimpleStrategy", "replication_factor", "3"], 2);
         let (id, ttl, none) = ([7; 16], int(60), int(0));
-        let column = ["keyspace_name", "table_name", "column_name", "kind", "position", "type"];
+        let column = [
+            "keyspace_name",
+            "table_name",
+            "column_name",
+            "kind",
+            "position",
+            "type",
+            "clustering_order",
+        ];
         Sources {
             keyspaces: fetched(&["keyspace_name", "replication"], &[&[b"ks", &replication]]),
             tables: fetched(
@@ -239,12 +248,12 @@ mod tests {
             columns: fetched(
                 &column,
                 &[
-                    &[b"ks", b"t", b"zz", b"regular", &int(-1), b"text"],
-                    &[b"ks", b"t", b"b", b"partition_key", &int(1), b"int"],
-                    &[b"ks", b"t", b"a", b"partition_key", &int(0), b"text"],
-                    &[b"ks", b"t", b"aa", b"regular", &int(-1), b"blob"],
-                    &[b"ks", b"t", b"ck", b"clustering", &int(0), b"uuid"],
-                    &[b"ks", b"t", b"s", b"static", &int(-1), b"int"],
+                    &[b"ks", b"t", b"zz", b"regular", &int(-1), b"text", b"none"],
+                    &[b"ks", b"t", b"b", b"partition_key", &int(1), b"int", b"none"],
+                    &[b"ks", b"t", b"a", b"partition_key", &int(0), b"text", b"none"],
+                    &[b"ks", b"t", b"aa", b"regular", &int(-1), b"blob", b"none"],
+                    &[b"ks", b"t", b"ck", b"clustering", &int(0), b"uuid", b"desc"],
+                    &[b"ks", b"t", b"s", b"static", &int(-1), b"int", b"none"],
                 ],
             ),
             indexes: fetched(&["keyspace_name", "table_name"], &[&[b"ks", b"t"]]),
@@ -267,6 +276,7 @@ mod tests {
         let names = |columns: &[Column]| columns.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
         assert_eq!(names(&table.partition_key), ["a", "b"]);
         assert_eq!(names(&table.clustering), ["ck"]);
+        assert!(table.clustering[0].descending && !table.partition_key[0].descending);
         assert_eq!(names(&table.statics), ["s"]);
         assert_eq!(names(&table.regulars), ["aa", "zz"]);
         assert_eq!(table.regulars.iter().map(|c| c.masked).collect::<Vec<_>>(), [false, true]);

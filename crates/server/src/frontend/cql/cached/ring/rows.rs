@@ -130,6 +130,7 @@ mod tests {
             write_levels: Default::default(),
             unknown_outcome_hold: Duration::from_secs(600),
             times: Times::default(),
+            partition_unit_size: 0,
             ring: None,
         });
         let cache = cached.unwrap().router.shared().cache.clone();

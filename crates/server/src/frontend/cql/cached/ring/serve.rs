@@ -31,7 +31,7 @@ use uuid::Uuid;
 use super::carry::carried;
 use super::core::Ring;
 use crate::frontend::cql::cached::FillWaiter;
-use crate::frontend::cql::cached::fill::Ask;
+use crate::frontend::cql::cached::fill::{Ask, FillShape};
 use crate::frontend::cql::cached::state::CachedState;
 use crate::frontend::cql::cluster::login::{Login, User};
 use crate::frontend::cql::cluster::pool::Who;
@@ -238,7 +238,8 @@ impl Owner {
             if !reactor_state.is_near(&backend) {
                 continue;
             }
-            let ask = Ask { plan: question.read(), key: &question.key, consistency: FILL_AT };
+            let (plan, key, shape) = (question.read(), &question.key, FillShape::Row);
+            let ask = Ask { plan, key, shape, consistency: FILL_AT };
             let generation = reactor_state.schema().generation;
             let filled = self.shared.statements.fill(&backend, ask, generation, asked_at.unix);
             if let Ok(filled) = filled.await {

@@ -1,0 +1,175 @@
+//! Which SELECTs are slices, and which rows are in them.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::plan::{Plan, SchemaView, analyse, defined_tables};
+use crate::statement::parse;
+
+struct Defined(Vec<TableSchema>);
+
+impl SchemaView for Defined {
+    fn table(&self, keyspace: &str, table: &str) -> Option<Arc<TableSchema>> {
+        let found = self.0.iter().find(|of| of.keyspace == keyspace && of.name == table);
+        found.cloned().map(Arc::new)
+    }
+}
+
+fn planned(text: &str) -> Plan {
+    let script = "CREATE TABLE s.f (k int, c int, v int, PRIMARY KEY (k, c));
+        CREATE TABLE s.d (k int, c int, d int, v int, PRIMARY KEY (k, c, d))
+            WITH CLUSTERING ORDER BY (c DESC, d ASC);
+        CREATE TABLE s.x (k int, c int, v int, x int STATIC, PRIMARY KEY (k, c));
+        CREATE TABLE s.one (k int PRIMARY KEY, v int);";
+    analyse(&parse(text), &Defined(defined_tables(script, None).unwrap()), Some("s"))
+}
+
+fn plan(text: &str) -> SlicePlan {
+    match planned(text) {
+        Plan::CachedSlice(plan) => plan,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+/// The slice where each marker is bound to this.
+fn bind(text: &str, value: Option<i32>) -> Option<Slice> {
+    let bytes = value.map(i32::to_be_bytes);
+    plan(text).bind(&|_| bytes.as_ref().map(|bytes| &bytes[..]))
+}
+
+/// The places of rows with these clustering values.
+fn places<const N: usize>(text: &str, rows: &[[i32; N]]) -> String {
+    let slice = bind(text, Some(3)).unwrap();
+    let letter = |row: &[i32; N]| {
+        let values = row.map(i32::to_be_bytes);
+        match slice.place(values.iter().map(|value| &value[..])).unwrap() {
+            Place::Before => 'b',
+            Place::In => 'i',
+            Place::After => 'a',
+        }
+    };
+    rows.iter().map(letter).collect()
+}
+
+#[test]
+fn a_row_is_before_in_or_behind_the_range_in_the_order_asked_for() {
+    let up = [[1], [2], [3], [4], [5]];
+    let down = [[5], [4], [3], [2], [1]];
+    for (range, order, expected) in [
+        ("", "", "iiiii"),
+        (" AND c > 3", "", "bbbii"),
+        (" AND c >= 3", "", "bbiii"),
+        (" AND c < ?", "", "iiaaa"),
+        (" AND c <= ?", "", "iiiaa"),
+        (" AND c > 1 AND c <= 4", "", "biiia"),
+        (" AND c > 4 AND c < 2", "", "bbbba"),
+        (" AND c > 3", " ORDER BY c DESC", "iiaaa"),
+        (" AND c <= 3", " ORDER BY c DESC", "bbiii"),
+        (" AND c >= 2 AND c < 5", " ORDER BY c DESC", "biiia"),
+    ] {
+        let text = format!("SELECT v FROM f WHERE k = 1{range}{order}");
+        let rows = if order.is_empty() { &up } else { &down };
+        assert_eq!(places(&text, rows), expected, "{text}");
+    }
+}
+
+#[test]
+fn columns_of_other_orders_and_an_equal_prefix_are_ranges_as_well() {
+    // In the order of the table: c falls, d rises.
+    let rows = [[3, 1], [2, 1], [2, 2], [2, 3], [1, 1]];
+    let back = [[1, 1], [2, 3], [2, 2], [2, 1], [3, 1]];
+    for (range, expected) in [
+        ("c = 2", "biiia"),
+        ("c = 2 AND d >= 2", "bbiia"),
+        ("c = 2 AND d < ?", "biiaa"),
+        ("c < 3", "biiii"),
+        ("c > 1", "iiiia"),
+    ] {
+        let text = format!("SELECT v FROM d WHERE k = 1 AND {range}");
+        assert_eq!(places(&text, &rows), expected, "{text}");
+        let text = format!("{text} ORDER BY c ASC, d DESC");
+        let mirrored: String = expected
+            .chars()
+            .rev()
+            .map(|place| match place {
+                'a' => 'b',
+                'b' => 'a',
+                same => same,
+            })
+            .collect();
+        assert_eq!(places(&text, &back), mirrored, "{text}");
+    }
+}
+
+#[test]
+fn an_order_is_the_tables_or_its_exact_reverse() {
+    for (order, reversed) in [
+        ("", Some(false)),
+        ("ORDER BY c DESC", Some(false)),
+        ("ORDER BY c ASC", Some(true)),
+        ("ORDER BY c", Some(true)),
+        ("ORDER BY c DESC, d ASC", Some(false)),
+        ("ORDER BY c ASC, d DESC", Some(true)),
+        ("ORDER BY c ASC, d ASC", None),
+        ("ORDER BY d ASC", None),
+        ("ORDER BY c ASC, d DESC, v ASC", None),
+        ("ORDER BY v ASC", None),
+        ("ORDER BY c ANN OF [1]", None),
+    ] {
+        let found = match planned(&format!("SELECT v FROM d WHERE k = 1 {order}")) {
+            Plan::CachedSlice(plan) => Some(plan.reversed),
+            _ => None,
+        };
+        assert_eq!(found, reversed, "{order}");
+    }
+}
+
+#[test]
+fn what_is_no_slice_is_passed_and_it_is_said_why() {
+    for (text, reason) in [
+        ("SELECT v FROM f", PassReason::NotOneRow),
+        ("SELECT v FROM f WHERE k > 1", PassReason::NotOneRow),
+        ("SELECT v FROM f WHERE k = 1 AND c > 1 AND c > 2", PassReason::NotOneRow),
+        ("SELECT v FROM f WHERE k = 1 AND c > 1 AND c = 2", PassReason::NotOneRow),
+        ("SELECT v FROM f WHERE k = 1 AND c > 1 AND v = 2", PassReason::NotOneRow),
+        ("SELECT v FROM d WHERE k = 1 AND d > 1", PassReason::NotOneRow),
+        ("SELECT v FROM d WHERE k = 1 AND c > 1 AND d > 1", PassReason::NotOneRow),
+        ("SELECT v FROM f WHERE k = 1 AND c IN (1, 2)", PassReason::NotOneRow),
+        ("SELECT v FROM f WHERE k IN (1, 2)", PassReason::NotOneRow),
+        ("SELECT v FROM f WHERE k = 1 AND token(k) > 1", PassReason::NotOneRow),
+        ("SELECT v FROM d WHERE k = 1 AND (c, d) > (1, 2)", PassReason::NotOneRow),
+        ("SELECT v FROM f WHERE k = 1 AND c > f()", PassReason::Expression),
+        ("SELECT v FROM f WHERE k = 1 AND c > 1.5", PassReason::UncertainLiteral),
+        ("SELECT v FROM f WHERE k = 1 AND c > null", PassReason::UncertainLiteral),
+        ("SELECT count(*) FROM f WHERE k = 1", PassReason::Expression),
+        ("SELECT DISTINCT k FROM f WHERE k = 1", PassReason::Distinct),
+        ("SELECT JSON v FROM f WHERE k = 1", PassReason::Json),
+        ("SELECT v FROM f WHERE k = 1 GROUP BY c", PassReason::Clause),
+        ("SELECT v FROM f WHERE k = 1 ALLOW FILTERING", PassReason::Clause),
+        ("SELECT v FROM f WHERE k = 1 LIMIT 0", PassReason::Clause),
+        ("SELECT v FROM f WHERE k = 1 ORDER BY v", PassReason::Clause),
+        ("SELECT v FROM x WHERE k = 1", PassReason::StaticColumns),
+        ("SELECT v FROM one WHERE v = 1", PassReason::NotOneRow),
+        ("SELECT nope FROM f WHERE k = 1", PassReason::UnknownColumn),
+    ] {
+        assert_eq!(planned(text), Plan::Read(reason), "{text}");
+    }
+}
+
+#[test]
+fn limits_and_bounds_are_bound_or_the_database_decides() {
+    let limit = |text: &str, value| bind(text, value).map(|slice| slice.limit);
+    let from = "SELECT v FROM f WHERE k = 1";
+    assert_eq!(limit(from, None), Some(None));
+    assert_eq!(limit(&format!("{from} LIMIT 7"), None), Some(Some(7)));
+    assert_eq!(limit(&format!("{from} PER PARTITION LIMIT 5 LIMIT ?"), Some(7)), Some(Some(5)));
+    assert_eq!(limit(&format!("{from} PER PARTITION LIMIT 9 LIMIT ?"), Some(7)), Some(Some(7)));
+    for refused in [None, Some(0), Some(-1)] {
+        assert_eq!(limit(&format!("{from} LIMIT ?"), refused), None);
+    }
+    assert!(bind(&format!("{from} AND c > ?"), None).is_none());
+    let plan = plan(&format!("{from} AND c > ?"));
+    for wrong in [&b""[..], b"\0\0\0", b"\0\0\0\0\x01"] {
+        assert!(plan.bind(&|_| Some(wrong)).is_none(), "{wrong:?}");
+    }
+}

@@ -1,0 +1,279 @@
+//! Tests of the stored unit: what it answers, and what it leaves to the database.
+
+use std::sync::Arc;
+
+use afterglow_cql::plan::{Plan, SchemaView, SlicePlan, analyse, defined_tables};
+use afterglow_cql::statement::parse;
+use proptest::prelude::*;
+
+use super::*;
+use crate::row::FillError;
+
+struct Defined(Vec<TableSchema>);
+
+impl SchemaView for Defined {
+    fn table(&self, keyspace: &str, table: &str) -> Option<Arc<TableSchema>> {
+        let found = self.0.iter().find(|of| of.keyspace == keyspace && of.name == table);
+        found.cloned().map(Arc::new)
+    }
+}
+
+/// A slice of partition 7 of a table of two clustering columns, of which the second falls.
+fn slice(rest: &str) -> (SlicePlan, RowKey, Slice) {
+    let script = "CREATE TABLE s.t (k int, c int, d int, v int, w text, PRIMARY KEY (k, c, d))
+        WITH CLUSTERING ORDER BY (c ASC, d DESC);";
+    let schema = Defined(defined_tables(script, None).unwrap());
+    let text = format!("SELECT d, v, k FROM s.t WHERE k = 7 {rest}");
+    let Plan::CachedSlice(plan) = analyse(&parse(&text), &schema, None) else {
+        panic!("{text} is a slice")
+    };
+    let mut key = RowKey::new();
+    plan.read.key.bind(|_| None, &mut key).unwrap();
+    let slice = plan.bind(&|_| None).unwrap();
+    (plan, key, slice)
+}
+
+/// A row as [`unit_query`] gives it: `v` is 10 c + d and lives for `left` seconds.
+fn row(c: i32, d: i32, left: Option<i32>) -> Vec<Option<Vec<u8>>> {
+    let int = |n: i32| Some(n.to_be_bytes().to_vec());
+    let time = Some(1_i64.to_be_bytes().to_vec());
+    let left = left.map(|left| left.to_be_bytes().to_vec());
+    vec![int(7), int(c), int(d), int(10 * c + d), time, left, None, None, None]
+}
+
+const ASKED: UnitAsked = UnitAsked { reversed: false, rows: 64, bytes: 1 << 20 };
+
+fn filled(
+    rows: &[Vec<Option<Vec<u8>>>],
+    asked: UnitAsked,
+) -> Result<crate::row::Filled, FillError> {
+    let (plan, key, _) = slice("");
+    let rows: Vec<Vec<Option<&[u8]>>> =
+        rows.iter().map(|row| row.iter().map(Option::as_deref).collect()).collect();
+    read_unit(&plan.read.table, plan.read.fingerprint, &key, &rows, asked, 1_000)
+}
+
+/// The values of `v` that a unit answers.
+fn values(unit: &[u8], rest: &str, page_size: Option<i32>) -> Result<Vec<i32>, Unanswered> {
+    let (plan, key, slice) = slice(rest);
+    let unit = StoredUnit::decode(unit).unwrap();
+    let answer = unit.answer(&plan.read.table, &slice, page_size)?;
+    let mut out = Vec::new();
+    answer.write_rows(&key, &plan.read.projection, &mut out);
+    // A count, then for each row three values of four bytes, each with its length.
+    let ints: Vec<i32> =
+        out.chunks_exact(4).map(|n| i32::from_be_bytes(n.try_into().unwrap())).collect();
+    assert_eq!(usize::try_from(ints[0]), Ok(answer.len()));
+    Ok(ints[1..]
+        .chunks_exact(6)
+        .map(|row| {
+            assert_eq!([row[0], row[2], row[4], row[5]], [4, 4, 4, 7]);
+            assert_eq!(row[1], row[3] % 10);
+            row[3]
+        })
+        .collect())
+}
+
+/// `c` rises, `d` falls.
+fn five() -> Vec<Vec<Option<Vec<u8>>>> {
+    [(1, 3), (1, 2), (2, 1), (3, 9), (3, 8)].map(|(c, d)| row(c, d, None)).to_vec()
+}
+
+#[test]
+fn the_query_asks_for_the_order_and_binds_the_limit() {
+    let (plan, ..) = slice("");
+    let table = &plan.read.table;
+    let ascending = unit_query(table, false);
+    assert_eq!(
+        ascending,
+        "SELECT \"k\", \"c\", \"d\", \"v\", WRITETIME(\"v\"), TTL(\"v\"), \
+         \"w\", WRITETIME(\"w\"), TTL(\"w\") FROM \"s\".\"t\" WHERE \"k\" = ? LIMIT ?"
+    );
+    let reversed = unit_query(table, true);
+    assert!(reversed.ends_with("\"k\" = ? ORDER BY \"c\" DESC, \"d\" ASC LIMIT ?"), "{reversed}");
+}
+
+#[test]
+fn a_whole_unit_answers_every_slice_in_both_orders() {
+    let unit = filled(&five(), ASKED).unwrap().bytes;
+    assert!(StoredUnit::decode(&unit).unwrap().is_whole());
+    for (rest, expected) in [
+        ("", &[13, 12, 21, 39, 38][..]),
+        ("ORDER BY c DESC, d ASC", &[38, 39, 21, 12, 13]),
+        ("LIMIT 2", &[13, 12]),
+        ("ORDER BY c DESC LIMIT 2", &[38, 39]),
+        ("AND c >= 2", &[21, 39, 38]),
+        ("AND c > 1 ORDER BY c DESC PER PARTITION LIMIT 1", &[38]),
+        ("AND c = 3 AND d < 9", &[38]),
+        ("AND c = 1 AND d > 2", &[13]),
+        ("AND c = 2", &[21]),
+        ("AND c > 5", &[]),
+    ] {
+        assert_eq!(values(&unit, rest, Some(5000)).as_deref(), Ok(expected), "{rest}");
+    }
+    assert_eq!(values(&filled(&[], ASKED).unwrap().bytes, "", None), Ok(vec![]));
+}
+
+#[test]
+fn a_unit_of_one_end_answers_what_lies_within_it() {
+    let unit = filled(&five(), UnitAsked { rows: 5, ..ASKED }).unwrap().bytes;
+    assert!(!StoredUnit::decode(&unit).unwrap().is_whole());
+    for (rest, expected) in [
+        ("", None),
+        ("LIMIT 5", Some(5)),
+        ("LIMIT 6", None),
+        ("AND c < 3", Some(3)),
+        ("AND c <= 3", None),
+        ("AND c <= 3 LIMIT 5", Some(5)),
+        ("AND c = 3", None),
+        ("AND c = 3 AND d > 8", Some(1)),
+        ("AND c > 3 LIMIT 1", None),
+        ("ORDER BY c DESC LIMIT 1", None),
+    ] {
+        let found = values(&unit, rest, None).map(|rows| rows.len());
+        assert_eq!(found, expected.ok_or(Unanswered::Beyond), "{rest}");
+    }
+}
+
+#[test]
+fn an_answer_that_may_have_another_page_is_left_to_the_database() {
+    let unit = filled(&five(), ASKED).unwrap().bytes;
+    for (rest, page, expected) in [
+        ("", 6, Ok(5)),
+        ("", 5, Err(Unanswered::Paged)),
+        ("", 2, Err(Unanswered::Paged)),
+        ("LIMIT 5", 5, Ok(5)),
+        ("LIMIT 4", 4, Ok(4)),
+        ("LIMIT 9", 5, Err(Unanswered::Paged)),
+        ("LIMIT 5", 4, Err(Unanswered::Paged)),
+        ("AND c < 3", 3, Err(Unanswered::Paged)),
+    ] {
+        let found = values(&unit, rest, Some(page)).map(|rows| rows.len());
+        assert_eq!(found, expected, "{rest} {page}");
+    }
+}
+
+#[test]
+fn a_unit_ends_with_the_first_of_its_cells() {
+    let mut rows = five();
+    assert_eq!(filled(&rows, ASKED).unwrap().max_age, None);
+    rows[3] = row(3, 9, Some(60));
+    rows[4] = row(3, 8, Some(90));
+    let with_ttl = filled(&rows, ASKED).unwrap();
+    assert_eq!((with_ttl.max_age, with_ttl.marker_only), (Some(59), false));
+    rows[1][3..6].fill(None);
+    assert!(filled(&rows, ASKED).unwrap().marker_only, "a row without values");
+}
+
+#[test]
+fn what_does_not_fit_is_left_out_and_the_unit_is_not_whole() {
+    let whole = filled(&five(), ASKED).unwrap().bytes;
+    let asked = UnitAsked { bytes: whole.len() - 1, ..ASKED };
+    let most = filled(&five(), asked).unwrap().bytes;
+    let unit = StoredUnit::decode(&most).unwrap();
+    assert_eq!((unit.rows(), unit.is_whole()), (4, false));
+    assert_eq!(values(&most, "LIMIT 4", None), Ok(vec![13, 12, 21, 39]));
+    let none = filled(&five(), UnitAsked { bytes: 20, ..ASKED });
+    assert_eq!(none, Err(FillError::TooLarge));
+}
+
+#[test]
+fn an_answer_of_another_shape_or_key_is_not_stored() {
+    let mut rows = five();
+    rows[0][0] = Some(8_i32.to_be_bytes().to_vec());
+    assert_eq!(filled(&rows, ASKED), Err(FillError::KeyForm));
+    let mut rows = five();
+    rows[2][1] = None;
+    assert_eq!(filled(&rows, ASKED), Err(FillError::Shape));
+    let mut rows = five();
+    rows[4].pop();
+    assert_eq!(filled(&rows, ASKED), Err(FillError::Shape));
+}
+
+#[test]
+fn fills_read_a_few_sizes_and_none_in_vain() {
+    let units = Units::new(6_400);
+    let (table, unit) = (uuid::Uuid::from_u128(7), b"unit");
+    let read = |rest: &str, now| units.rows_to_read(table, unit, &slice(rest).2, now);
+    assert_eq!(read("LIMIT 50", 0), Some(64));
+    assert_eq!(read("LIMIT 65", 0), Some(65), "as many as it asks for, of rows not seen yet");
+    assert_eq!(read("AND c > 1 LIMIT 200", 0), Some(64));
+    units.learn(table, 10, 500);
+    assert_eq!(read("LIMIT 65", 0), Some(128), "a unit has no more");
+    assert_eq!(read("LIMIT 129", 0), None);
+    assert_eq!(read("LIMIT 5000", 0), None);
+    for rest in ["", "AND c = 1", "AND c > 1 LIMIT 2"] {
+        assert_eq!(read(rest, 0), Some(128), "{rest}");
+    }
+    units.note_in_vain(unit, &slice("AND c > 9").2, 0);
+    assert_eq!([read("AND c < 5", 59_999), read("AND c < 5", 60_000)], [None, Some(128)]);
+    assert_eq!(read("LIMIT 50", 1), Some(64));
+    assert_eq!(read("ORDER BY c DESC", 1), Some(128));
+}
+
+proptest! {
+    #[test]
+    fn bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0..200_usize) {
+        let mut unit = filled(&five(), ASKED).unwrap().bytes;
+        let at = at.min(unit.len());
+        unit.truncate(at);
+        unit.extend(&bytes);
+        if let Some(unit) = StoredUnit::decode(&unit) {
+            for rest in ["", "AND c = 1 AND d < 2", "ORDER BY c DESC LIMIT 2"] {
+                let (plan, key, slice) = slice(rest);
+                if let Ok(answer) = unit.answer(&plan.read.table, &slice, None) {
+                    answer.write_rows(&key, &plan.read.projection, &mut Vec::new());
+                }
+            }
+        }
+    }
+
+    /// Any slice of any unit is what the partition itself gives, or is left to the database.
+    #[test]
+    fn a_unit_never_answers_otherwise_than_its_partition(
+        keys in proptest::collection::btree_set((0..6_i32, 0..6_i32), 0..12),
+        reversed: bool,
+        limit in 1..14_u32,
+        (low, high, equal) in (0..6_i32, 0..6_i32, 0..3_i32),
+        (asks_reversed, wanted) in (any::<bool>(), 1..14_usize),
+    ) {
+        // `c` rises, `d` falls.
+        let mut all: Vec<(i32, i32)> = keys.into_iter().map(|(c, d)| (c, 9 - d)).collect();
+        all.sort_by_key(|(c, d)| (*c, -d));
+        let turn = |mut rows: Vec<(i32, i32)>, reversed: bool| {
+            if reversed { rows.reverse() }
+            rows
+        };
+        let stored: Vec<_> = turn(all.clone(), reversed)
+            .into_iter()
+            .take(limit as usize)
+            .map(|(c, d)| row(c, d, None))
+            .collect();
+        let unit = filled(&stored, UnitAsked { reversed, rows: limit, ..ASKED }).unwrap().bytes;
+        let bounds = match equal {
+            0 => String::new(),
+            1 => format!("AND c >= {low} AND c < {high}"),
+            _ => format!("AND c = {low} AND d > {high}"),
+        };
+        let within = |(c, d): &(i32, i32)| match equal {
+            0 => true,
+            1 => *c >= low && *c < high,
+            _ => *c == low && *d > high,
+        };
+        let order = if asks_reversed { "ORDER BY c DESC" } else { "" };
+        let expected: Vec<i32> = turn(all.clone(), asks_reversed)
+            .into_iter()
+            .filter(within)
+            .take(wanted)
+            .map(|(c, d)| 10 * c + d)
+            .collect();
+        let found = values(&unit, &format!("{bounds} {order} LIMIT {wanted}"), None);
+        match found {
+            Ok(found) => prop_assert_eq!(found, expected),
+            Err(reason) => {
+                prop_assert_eq!(reason, Unanswered::Beyond);
+                prop_assert!(stored.len() < all.len() || stored.len() == limit as usize);
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! A read of a slice of one partition.
+//!
+//! 1. [`route`]: as for a row, may the cache answer, and is there a unit of the partition?
+//! 2. [`SliceRead::found`]: the unit answers if the slice is within it. Otherwise it is a miss.
+//! 3. [`SliceRead::missed`]: a fill reads a larger unit, or the same again after a write. If that
+//!    does not answer either, the client's own request is sent, and there is no fill for a while.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use afterglow_cql::message::Request as Message;
+use afterglow_cql::plan::{Plan, Slice, SlicePlan};
+use afterglow_engine::{FlashRead, Hit, Lookup};
+use afterglow_rowcache::entry::Unit;
+use afterglow_rowcache::gate::{Join, Ticket};
+use afterglow_rowcache::install::Installed;
+use afterglow_rowcache::serve::CachePermission;
+use afterglow_rowcache::unit::{Answer, StoredUnit, Unanswered, UnitAsked};
+use bytes::Bytes;
+use futures_channel::oneshot;
+
+use super::FillWaiter;
+use super::answer::answer_rows;
+use super::fill::{FillFailure, FillShape};
+use super::read::{Pending, Ready, admit, allow, ask, is_allowed, may_answer, path_of};
+use super::state::CachedState;
+use crate::frontend::cql::bound::bound;
+use crate::frontend::cql::{Later, Request};
+use crate::metrics::{MissReason, PassReason, Path, Tier};
+
+/// Takes a read whose plan is [`Plan::CachedSlice`].
+pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>) -> Option<Later> {
+    let Plan::CachedSlice(slice) = &*plan else { unreachable!("the caller looked") };
+    if shared.units.most_bytes() == 0 {
+        return pass(request, PassReason::NotOneRow);
+    }
+    let (request, terms) = match admit(shared, request, &plan, &slice.read) {
+        Ok(admitted) => admitted,
+        Err(later) => return later,
+    };
+    let Some((wanted, page_size)) = wanted(&request, slice) else {
+        return pass(request, PassReason::Clause);
+    };
+    let Some(permission) = terms.cache_permission else {
+        return pass(request, PassReason::NotOwner);
+    };
+    // No SELECT shows when rows without values expire.
+    let keys_only = slice.read.table.regulars.is_empty();
+    if keys_only && matches!(permission, CachePermission::Exclusive { .. }) {
+        return pass(request, PassReason::UncacheableTable);
+    }
+    let looked_up = shared.cache.look_up(&terms.key);
+    if !matches!(looked_up, Lookup::Miss(_)) && !may_answer(&request, &slice.read) {
+        request.metrics().passes.inc(PassReason::Authentication);
+        return Some(Box::pin(ask(request, plan)));
+    }
+    let pending = Pending::new(shared, request, plan, terms);
+    let read = SliceRead { pending, wanted, page_size, permission };
+    match looked_up {
+        Lookup::Hit(hit) => read.hit(&hit),
+        Lookup::Miss(reason) => read.counted_miss(reason.into()),
+        Lookup::Flash(flash) => Some(Box::pin(read.read_flash(flash))),
+    }
+}
+
+fn pass(request: Request, reason: PassReason) -> Option<Later> {
+    request.metrics().passes.inc(reason);
+    request.pass(Path::Pass);
+    None
+}
+
+/// The slice with its bound values, and the page size. `None` if the database may refuse it.
+fn wanted(request: &Request, plan: &SlicePlan) -> Option<(Slice, Option<i32>)> {
+    let (_, message) = request.message().ok()?;
+    let params = match &message {
+        Message::Query(query) => &query.params,
+        Message::Execute(execute) => &execute.params,
+        _ => return None,
+    };
+    Some((plan.bind(&bound(&params.values))?, params.page_size))
+}
+
+/// A read of a slice on its way.
+struct SliceRead {
+    pending: Pending,
+    wanted: Slice,
+    page_size: Option<i32>,
+    permission: CachePermission,
+}
+
+impl SliceRead {
+    fn shared(&self) -> &Arc<CachedState> {
+        &self.pending.shared
+    }
+
+    fn unit_key(&self) -> &[u8] {
+        self.pending.terms.key.engine_key()
+    }
+
+    /// What an engine's hit is worth.
+    fn unit(&self, hit: &Hit) -> Result<Unit, MissReason> {
+        let fingerprint = self.pending.read().fingerprint;
+        Ok(self.shared().cache.accept_unit(hit, self.permission, fingerprint)?)
+    }
+
+    fn answer<'u>(&self, unit: &StoredUnit<'u>) -> Result<Answer<'u>, Unanswered> {
+        unit.answer(&self.pending.read().table, &self.wanted, self.page_size)
+    }
+
+    fn hit(self, hit: &Hit) -> Option<Later> {
+        match self.unit(hit) {
+            Ok(unit) => self.found(unit, hit.tier.into()),
+            Err(reason) => self.counted_miss(reason),
+        }
+    }
+
+    fn found(self, unit: Unit, tier: Tier) -> Option<Later> {
+        match self.answer(&unit.stored()) {
+            Ok(answer) => {
+                self.pending.request.metrics().hits.inc(tier);
+                let Some(metadata) = self.pending.ready_metadata() else {
+                    return Some(Box::pin(self.reply_later(unit, path_of(tier))));
+                };
+                self.reply(&answer, &metadata, path_of(tier));
+                None
+            }
+            Err(Unanswered::Paged) => pass(self.pending.request, PassReason::Paging),
+            Err(reason) => self.counted_miss(reason.into()),
+        }
+    }
+
+    async fn read_flash(self, flash: FlashRead) {
+        let read = self.shared().read(flash, self.pending.request.metrics()).await;
+        let later = match read {
+            Ok(hit) => self.hit(&hit),
+            Err(reason) => self.counted_miss(reason),
+        };
+        if let Some(later) = later {
+            later.await;
+        }
+    }
+
+    fn reply(self, answer: &Answer<'_>, metadata: &Ready, path: Path) {
+        let Pending { request, plan, terms, .. } = self.pending;
+        let Some(read) = plan.read() else { return request.pass(path) };
+        answer_rows(request.into_responder(), read, metadata.view(), path, |out| {
+            answer.write_rows(&terms.key, &read.projection, out);
+        });
+    }
+
+    /// Answers with the unit. The database answers if the metadata that the client wants is not
+    /// known.
+    async fn reply_later(self, unit: Unit, path: Path) {
+        match (self.pending.metadata().await, self.answer(&unit.stored())) {
+            (Some(metadata), Ok(answer)) => self.reply(&answer, &metadata, path),
+            _ => self.pending.request.pass(path),
+        }
+    }
+
+    fn counted_miss(self, reason: MissReason) -> Option<Later> {
+        self.pending.request.metrics().misses.inc(reason);
+        Some(Box::pin(self.missed()))
+    }
+
+    async fn missed(self) {
+        let shared = self.shared().clone();
+        let (table, now) = (self.pending.read().table.id, shared.cache.clock().now());
+        let Some(rows) = shared.units.rows_to_read(table, self.unit_key(), &self.wanted, now)
+        else {
+            self.pending.request.metrics().misses.inc(MissReason::TooLarge);
+            return self.pending.request.pass(Path::Miss);
+        };
+        let mut hears = None;
+        let waiter = || {
+            let (sender, receiver) = oneshot::channel();
+            hears = Some(receiver);
+            sender
+        };
+        let (read, key) = (self.pending.read(), &self.pending.terms.key);
+        match shared.cache.join(&read.table, key, self.permission, waiter) {
+            Join::Lead(ticket) => self.lead(ticket, rows).await,
+            Join::Wait => {
+                self.pending.request.metrics().misses.inc(MissReason::Coalesced);
+                if let Some(hears) = hears {
+                    // What was read is in the cache now, or nobody may have it.
+                    let _ = hears.await;
+                }
+                self.look_again().await;
+            }
+            Join::Bypass(reason) => {
+                self.pending.request.metrics().misses.inc(reason.into());
+                self.pending.request.pass(Path::Miss);
+            }
+        }
+    }
+
+    /// After another read's fill. It counts as a miss already.
+    async fn look_again(self) {
+        let pending = &self.pending;
+        let (table, key) = (&pending.read().table, &pending.terms.key);
+        let metrics = pending.request.metrics();
+        let found = self.shared().look_up(key.engine_key(), metrics).await;
+        let unit = found.and_then(|hit| self.unit(&hit)).ok();
+        // The lease may have ended while the read waited.
+        let is_permitted = self.shared().cache.row_permission(table, key) == Ok(self.permission);
+        match unit.filter(|_| is_permitted) {
+            Some(unit) if self.answer(&unit.stored()).is_ok() => {
+                // The unit was read with another client's rights.
+                if is_allowed(&self.pending.request, self.pending.read()) {
+                    return self.reply_later(unit, Path::Miss).await;
+                }
+                ask(self.pending.request, self.pending.plan).await;
+            }
+            _ => self.pending.request.pass(Path::Miss),
+        }
+    }
+
+    async fn lead(self, ticket: Ticket<FillWaiter>, rows: u32) {
+        let Some(weak) = self.pending.fill_terms(self.permission) else {
+            drop(ticket);
+            self.pending.request.metrics().misses.inc(MissReason::Quarantined);
+            return self.pending.request.pass(Path::Miss);
+        };
+        let (asked_at, asked) = (self.shared().cache.clock().moment(), Instant::now());
+        let bytes = self.shared().units.most_bytes();
+        let unit = UnitAsked { reversed: self.wanted.reversed, rows, bytes };
+        let filled = self.pending.fill(asked_at.unix, FillShape::Unit(unit)).await;
+        let metrics = self.pending.request.metrics();
+        let filled = match filled {
+            Ok(filled) => filled,
+            // Whatever the database's reason to refuse the fill, its answer to the client's own
+            // request counts.
+            Err(failure) => {
+                metrics.fills.inc(failure.into());
+                if failure == FillFailure::Uncacheable {
+                    self.note_in_vain();
+                }
+                drop(ticket);
+                return self.pending.request.pass(Path::Miss);
+            }
+        };
+        let read = self.pending.read();
+        allow(&self.pending.request, read, asked);
+        let unit = Unit::checked(Bytes::copy_from_slice(&filled.bytes), read.fingerprint);
+        let size = filled.bytes.len();
+        let (installed, _) =
+            self.pending.install(filled, (self.permission, asked_at, weak), ticket);
+        metrics.fills.inc(installed.into());
+        let Some(unit) = unit else { return self.pending.request.pass(Path::Miss) };
+        self.shared().units.learn(read.table.id, unit.stored().rows(), size);
+        let answered = self.answer(&unit.stored()).map(drop);
+        if installed == Installed::Uncacheable || answered.is_err() {
+            self.note_in_vain();
+        }
+        match answered {
+            Ok(()) => self.reply_later(unit, Path::Miss).await,
+            Err(_) => self.pending.request.pass(Path::Miss),
+        }
+    }
+
+    fn note_in_vain(&self) {
+        let shared = self.shared();
+        shared.units.note_in_vain(self.unit_key(), &self.wanted, shared.cache.clock().now());
+    }
+}
+
+impl From<Unanswered> for MissReason {
+    fn from(reason: Unanswered) -> MissReason {
+        match reason {
+            Unanswered::Beyond | Unanswered::Paged => MissReason::Beyond,
+            Unanswered::Corrupt => MissReason::Corrupt,
+            Unanswered::Unordered => MissReason::Unusable,
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Reads of slices of one partition: what is served from its unit, and that no write leaves it.
+
+use std::thread;
+
+use afterglow_cql::frame::notation::Value;
+use afterglow_cql::frame::{Flags, Version};
+use afterglow_cql::message::{Consistency, QueryParams, ValuesBuilder};
+use afterglow_testkit::fake_backend::StatementKind;
+
+use crate::node::{Client, House, wait_until};
+
+/// The values of `v` that a SELECT of `ks.wide` gives.
+fn values(client: &mut Client, rest: &str) -> Vec<String> {
+    let rows = client.run(&format!("SELECT v FROM ks.wide WHERE k = 'a' {rest}"));
+    let text = |row: Vec<Option<Vec<u8>>>| String::from_utf8(row[0].clone().unwrap()).unwrap();
+    rows.into_iter().map(text).collect()
+}
+
+fn put(client: &mut Client, c: i32, v: &str) {
+    client.run(&format!("INSERT INTO ks.wide (k, c, v) VALUES ('a', {c}, '{v}')"));
+}
+
+/// Rows 1 to 5, whose values are their keys.
+fn five(client: &mut Client) {
+    (1..=5).for_each(|c| put(client, c, &c.to_string()));
+}
+
+const SLICES: [(&str, &[&str]); 10] = [
+    ("", &["1", "2", "3", "4", "5"]),
+    ("LIMIT 2", &["1", "2"]),
+    ("ORDER BY c DESC LIMIT 2", &["5", "4"]),
+    ("ORDER BY c ASC", &["1", "2", "3", "4", "5"]),
+    ("AND c > 3", &["4", "5"]),
+    ("AND c >= 3 LIMIT 1", &["3"]),
+    ("AND c < 3", &["1", "2"]),
+    ("AND c > 1 AND c <= 3 ORDER BY c DESC", &["3", "2"]),
+    ("AND c > 9", &[]),
+    ("AND c <= 3 PER PARTITION LIMIT 2", &["1", "2"]),
+];
+
+#[test]
+fn one_fill_serves_every_slice_of_a_small_partition() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    five(&mut client);
+    let (reads, _) = house.reads(|| values(&mut client, "LIMIT 3"));
+    assert_eq!(reads, 1);
+    for &version in Version::ALL {
+        let mut client = house.node.client(version);
+        // The metadata of a text's answer is asked for once.
+        values(&mut client, "LIMIT 3");
+        for (rest, expected) in SLICES {
+            let hits = house.node.hits();
+            let (reads, found) = house.reads(|| values(&mut client, rest));
+            assert_eq!(found, expected, "{rest}");
+            assert_eq!((reads, house.node.hits() - hits), (0, 1), "{rest}, {version:?}");
+        }
+    }
+}
+
+#[test]
+fn a_slice_from_the_cache_is_byte_for_byte_what_the_database_answers() {
+    let house = House::new("ks.*=exclusive");
+    for &version in Version::ALL {
+        let mut client = house.node.client(version);
+        five(&mut client);
+        client.run("UPDATE ks.wide SET v = 'alone' WHERE k = 'a' AND c = 6");
+        for (rest, _) in SLICES {
+            for columns in ["*", "v", "c, k, v, v"] {
+                let text = format!("SELECT {columns} FROM ks.wide WHERE k = 'a' {rest}");
+                for skip_metadata in [false, true] {
+                    let params =
+                        QueryParams { skip_metadata, ..QueryParams::new(Consistency::LocalQuorum) };
+                    let mut ask = |params| client.query_with(Flags::NONE, &text, params, &[]).body;
+                    // ALL is never served from the cache.
+                    let database = ask(QueryParams { consistency: Consistency::All, ..params });
+                    let _fill = ask(params);
+                    let (reads, cached) = house.reads(|| ask(params));
+                    assert_eq!((reads, &cached), (0, &database), "{text}, {version:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bounds_and_limits_may_be_bound() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    five(&mut client);
+    let text = "SELECT v FROM ks.wide WHERE k = ? AND c >= ? AND c < ? ORDER BY c DESC LIMIT ?";
+    let prepared = client.prepare(text);
+    let mut ask = |low: i32, high: i32, limit: i32| {
+        let mut bound = ValuesBuilder::positional();
+        bound.push(Value::Bytes(b"a"));
+        for number in [low, high, limit] {
+            bound.push(Value::Bytes(&number.to_be_bytes()));
+        }
+        let params =
+            QueryParams { values: bound.view(), ..QueryParams::new(Consistency::LocalQuorum) };
+        client.raw().execute(&prepared, &params).map(|rows| rows.len())
+    };
+    assert_eq!(ask(2, 5, 9).unwrap(), 3);
+    for (low, high, limit, expected) in [(2, 5, 9, 3), (2, 5, 2, 2), (0, 9, 9, 5), (9, 0, 9, 0)] {
+        let (reads, found) = house.reads(|| ask(low, high, limit));
+        assert_eq!((reads, found.unwrap()), (0, expected));
+    }
+    let (reads, refused) = house.reads(|| ask(2, 5, 0));
+    assert!(reads == 1 && refused.is_err(), "the database refuses it");
+}
+
+#[test]
+fn an_answer_of_several_pages_comes_from_the_database() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    five(&mut client);
+    values(&mut client, "");
+    for (rest, page, cached) in [
+        ("", 6, true),
+        ("", 5, false),
+        ("", 2, false),
+        ("LIMIT 5", 5, true),
+        ("LIMIT 3", 3, true),
+        ("LIMIT 4", 3, false),
+    ] {
+        let text = format!("SELECT v FROM ks.wide WHERE k = 'a' {rest}");
+        let params =
+            QueryParams { page_size: Some(page), ..QueryParams::new(Consistency::LocalQuorum) };
+        let (reads, _) = house.reads(|| client.query_with(Flags::NONE, &text, params, &[]));
+        assert_eq!(reads, u64::from(!cached), "{rest} {page}");
+    }
+    let params =
+        QueryParams { paging_state: Some(b"state"), ..QueryParams::new(Consistency::LocalQuorum) };
+    let text = "SELECT v FROM ks.wide WHERE k = 'a'";
+    assert_eq!(house.reads(|| client.query_with(Flags::NONE, text, params, &[])).0, 1);
+}
+
+/// Writes to the partition `a`, each of another kind.
+const WRITES: [&str; 12] = [
+    "INSERT INTO ks.wide (k, c, v) VALUES ('a', 9, 'x')",
+    "INSERT INTO ks.wide (k, c, v) VALUES ('a', 9, 'x') IF NOT EXISTS",
+    "INSERT INTO ks.wide JSON '{\"k\": \"a\", \"c\": 9, \"v\": \"x\"}'",
+    "UPDATE ks.wide SET v = 'x' WHERE k = 'a' AND c = 3",
+    "UPDATE ks.wide SET v = 'x' WHERE k = 'a' AND c = 3 IF v = '3'",
+    "UPDATE ks.wide SET v = 'x' WHERE k IN ('b', 'a') AND c IN (3, 4)",
+    "UPDATE ks.wide USING TTL 1000 SET v = 'x' WHERE k = 'a' AND c = 3",
+    "DELETE FROM ks.wide WHERE k = 'a' AND c = 3",
+    "DELETE FROM ks.wide WHERE k IN ('a')",
+    "BEGIN BATCH UPDATE ks.wide SET v = 'x' WHERE k = 'b' AND c = 1; \
+     UPDATE ks.wide SET v = 'x' WHERE k = 'a' AND c = 1; APPLY BATCH",
+    "TRUNCATE ks.wide",
+    // It leaves a row of a marker alone, so that the partition is not cached for a while.
+    "DELETE v FROM ks.wide WHERE k = 'a' AND c = 3",
+];
+
+#[test]
+fn after_any_write_to_the_partition_its_slices_are_as_the_database_has_them() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    for write in WRITES {
+        client.run("TRUNCATE ks.wide");
+        five(&mut client);
+        values(&mut client, "");
+        assert_eq!(house.reads(|| values(&mut client, "")).0, 0, "{write}");
+        client.run(write);
+        let text = "SELECT c, v FROM ks.wide WHERE k = 'a'";
+        let (reads, found) = house.reads(|| client.run(text));
+        let database = house.past().query(text, Consistency::One).unwrap();
+        assert_eq!((reads, found), (1, database), "{write}");
+        // A row of a marker alone is not kept under `exclusive`.
+        let kept = !write.starts_with("DELETE v");
+        let (reads, _) = house.reads(|| client.run(text));
+        assert_eq!(reads, u64::from(!kept), "{write}");
+    }
+}
+
+#[test]
+fn a_row_whose_key_the_database_makes_is_in_the_next_slice() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    let feed = "SELECT v FROM ks.feed WHERE k = 'a' ORDER BY c DESC LIMIT 50";
+    for rows in 0..3 {
+        assert_eq!(client.run(feed).len(), rows);
+        let (reads, found) = house.reads(|| client.run(feed).len());
+        assert_eq!((reads, found), (0, rows));
+        client.run("INSERT INTO ks.feed (k, c, v) VALUES ('a', now(), 'x')");
+    }
+}
+
+#[test]
+fn a_fill_of_a_unit_that_a_write_to_a_row_overtakes_is_not_installed() {
+    for write in WRITES {
+        let house = House::new("ks.*=exclusive");
+        let mut writer = house.node.client(Version::V4);
+        let mut reader = house.node.client(Version::V5);
+        five(&mut writer);
+        let held = house.database.hold(StatementKind::Read);
+        thread::scope(|scope| {
+            let read = scope.spawn(|| values(&mut reader, "LIMIT 3"));
+            held.wait_for(1);
+            writer.run(write);
+            drop(held);
+            // It began before the write, so the old values are right.
+            assert_eq!(read.join().unwrap(), ["1", "2", "3"], "{write}");
+        });
+        assert_eq!(house.node.count(&["fills_total", "overtaken"]), 1, "{write}");
+        let text = "SELECT c, v FROM ks.wide WHERE k = 'a' LIMIT 3";
+        let database = house.past().query(text, Consistency::One).unwrap();
+        assert_eq!(reader.run(text), database, "{write}");
+    }
+}
+
+#[test]
+fn while_a_write_to_a_row_is_in_flight_its_partition_is_neither_served_nor_filled() {
+    let house = House::new("ks.*=exclusive");
+    let (mut writer, mut reader) = (house.node.client(Version::V4), house.node.client(Version::V5));
+    five(&mut writer);
+    values(&mut reader, "");
+    let held = house.database.hold(StatementKind::Write);
+    thread::scope(|scope| {
+        let write = scope.spawn(|| put(&mut writer, 3, "new"));
+        held.wait_for(1);
+        for _ in 0..2 {
+            assert_eq!(house.reads(|| values(&mut reader, "LIMIT 2")).0, 1);
+        }
+        drop(held);
+        write.join().unwrap();
+    });
+    assert_eq!(house.node.count(&["misses_total", "write_in_flight"]), 2);
+    assert_eq!(values(&mut reader, "AND c >= 3 AND c < 4"), ["new"]);
+}
+
+#[test]
+fn many_misses_of_a_partition_make_one_fill() {
+    let house = House::new("ks.*=exclusive");
+    five(&mut house.node.client(Version::V4));
+    let held = house.database.hold(StatementKind::Read);
+    let (reads, ()) = house.reads(|| {
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let mut client = house.node.client(Version::V5);
+                    assert_eq!(values(&mut client, "LIMIT 2"), ["1", "2"]);
+                });
+            }
+            held.wait_for(1);
+            wait_until("all have joined", || house.node.count(&["misses_total", "coalesced"]) == 7);
+            drop(held);
+        });
+    });
+    assert_eq!(reads, 1);
+}
+
+#[test]
+fn a_limit_beyond_the_unit_makes_it_larger_and_what_does_not_fit_passes_through() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    let mut writer = house.node.client(Version::V4);
+    (0..100).for_each(|c| put(&mut writer, c, &c.to_string()));
+    let mut read = |rest: &str| {
+        let (reads, found) = house.reads(|| values(&mut client, rest));
+        (reads, found.len())
+    };
+    assert_eq!([read("LIMIT 10"), read("LIMIT 60")], [(1, 10), (0, 60)]);
+    assert_eq!(
+        [read("LIMIT 90"), read("LIMIT 99"), read("AND c > 10")],
+        [(1, 90), (0, 99), (0, 89)]
+    );
+    assert_eq!(read("ORDER BY c DESC LIMIT 3"), (0, 3), "the whole partition is there");
+    // Three rows fit into what this engine can store.
+    let long = "x".repeat(9_000);
+    (0..9).for_each(|c| put(&mut writer, c, &long));
+    assert_eq!(read("LIMIT 2"), (1, 2));
+    assert_eq!(read("LIMIT 3"), (0, 3));
+    // The fill cannot answer it, and then there is none for a while.
+    assert_eq!([read("AND c > 50"), read("AND c > 60")], [(2, 49), (1, 39)]);
+    assert_eq!(read("LIMIT 2"), (0, 2));
+}
+
+#[test]
+fn a_unit_ends_before_the_first_cell_of_it_expires() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    five(&mut client);
+    client.run("UPDATE ks.wide USING TTL 1 SET v = 'short' WHERE k = 'a' AND c = 3");
+    // It would have to end within its first second.
+    for _ in 0..2 {
+        assert_eq!(house.reads(|| values(&mut client, "LIMIT 2")).0, 1);
+    }
+    client.run("INSERT INTO ks.wide (k, c) VALUES ('a', 8)");
+    client.run("DELETE FROM ks.wide WHERE k = 'a' AND c = 3");
+    let rows = house.reads(|| client.run("SELECT c FROM ks.wide WHERE k = 'a'")).0;
+    assert_eq!(rows, 1, "it is read");
+    let again = house.reads(|| client.run("SELECT c FROM ks.wide WHERE k = 'a'")).0;
+    assert_eq!(again, 1, "a row of a marker alone is not kept under exclusive");
+}
+
+#[test]
+fn without_units_slices_pass_through() {
+    let house = House::with("ks.*=exclusive", |setup| setup.partition_unit_size = 0);
+    let mut client = house.node.client(Version::V5);
+    five(&mut client);
+    for _ in 0..2 {
+        let (reads, found) = house.reads(|| values(&mut client, "LIMIT 2"));
+        assert_eq!((reads, found.len()), (1, 2));
+    }
+}
