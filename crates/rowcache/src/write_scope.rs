@@ -135,12 +135,15 @@ impl WriteScope {
         self
     }
 
-    /// Slot and engine key of the one row that it drops, if it touches and drops nothing else.
+    /// Slot and engine key of the one row that it drops, if it touches and drops nothing else but
+    /// the unit of the row's partition.
     pub(crate) fn only_row(&self) -> Option<(u32, &[u8])> {
+        let wide = !self.tables.is_empty() || self.everything;
         match (self.slots.as_slice(), self.invalidations.as_slice()) {
-            ([slot], [Invalidation::Row(key)]) if self.tables.is_empty() && !self.everything => {
-                Some((*slot, key))
-            }
+            (
+                [slot],
+                [Invalidation::Row(key)] | [Invalidation::Row(key), Invalidation::Unit(_)],
+            ) if !wide => Some((*slot, key)),
             _ => None,
         }
     }

@@ -323,3 +323,21 @@ fn a_row_with_a_key_that_is_made_drops_the_unit_of_its_partition() {
     let batch = ["INSERT INTO ks.t (k, c) VALUES (?, now())"; 3];
     assert_eq!(bound_scope(&batch, key).invalidations().len(), 1);
 }
+
+#[test]
+fn a_row_with_clustering_columns_is_the_only_one_that_its_write_drops() {
+    let one = scope_of_text("INSERT INTO ks.t (k, c, v) VALUES (1, 1, 1)");
+    let [Invalidation::Row(row), Invalidation::Unit(_)] = one.invalidations() else {
+        panic!("{:?}", one.invalidations())
+    };
+    assert_eq!(one.only_row().map(|(_, key)| key), Some(&row[..]));
+    for text in [
+        "UPDATE ks.t SET v = 1 WHERE k = 1 AND c IN (1, 2)",
+        "DELETE FROM ks.t WHERE k = 1",
+        "TRUNCATE ks.t",
+        "BEGIN BATCH UPDATE ks.t SET v = 1 WHERE k = 2 AND c = 1; \
+         UPDATE ks.t SET v = 1 WHERE k = 1 AND c = 1; APPLY BATCH",
+    ] {
+        assert!(scope_of_text(text).only_row().is_none(), "{text}");
+    }
+}

@@ -218,7 +218,7 @@ impl Request {
         let reads = match &self.asked {
             Operation::Prepare => true,
             Operation::Query(plan) | Operation::Execute(_, plan) => {
-                matches!(**plan, Plan::Read(_) | Plan::CachedRead(_))
+                matches!(**plan, Plan::Read(_) | Plan::CachedRead(_) | Plan::CachedSlice(_))
             }
             Operation::Batch(_) => false,
         };
