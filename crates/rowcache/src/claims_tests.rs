@@ -38,6 +38,7 @@ impl House {
             policies: self.policies.clone(),
             policies_now: (0, "*.*=exclusive".to_owned()),
             restart_grace: Duration::from_secs(30),
+            sharing: false,
             planned_restart_grace: Duration::ZERO,
             hold: Duration::from_secs(600),
             weak_max_age: Duration::from_secs(60),

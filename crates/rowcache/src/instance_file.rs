@@ -71,6 +71,8 @@ pub enum NewClaim {
     Rebooted,
     /// The machine has been restarted, and its wall clock is before the end of the last run.
     ClockSetBack,
+    /// The instance joins a ring in a boot whose clock was put ahead.
+    OtherClock,
     /// We were away for too long: others may have written.
     Away(Duration),
     /// Tables have other policies now, and others may have written under the old ones.
@@ -96,6 +98,12 @@ impl std::fmt::Display for NewClaim {
                 f,
                 "the machine was restarted, and its wall clock is before the end of the last run"
             ),
+            NewClaim::OtherClock => {
+                write!(
+                    f,
+                    "a ring counts by the time since boot, which began with a planned restart"
+                )
+            }
             NewClaim::Away(away) => {
                 write!(f, "away for {} s, longer than the grace of a restart", away.as_secs())
             }
@@ -120,6 +128,8 @@ pub struct Present {
     pub unix: u32,
     /// Longest absence after which cached rows are still valid.
     pub restart_grace: Duration,
+    /// The clock must be the time since boot: a ring counts by that.
+    pub plain_clock: bool,
     /// The same after a clean stop, if that is longer. Restarts of the machine are included. Zero:
     /// no such promise.
     pub planned_restart_grace: Duration,
@@ -145,7 +155,9 @@ impl InstanceFile {
         let path = data_dir.join(FILE);
         let (mut stored, doubt) = match read(&path) {
             Ok(Some(stored)) => {
-                let doubt = doubt(&stored, present);
+                let behind = present.plain_clock && stored.clock_ahead > 0;
+                let doubt = behind.then_some(NewClaim::OtherClock);
+                let doubt = doubt.or_else(|| doubt_of(&stored, present));
                 (stored, doubt)
             }
             Ok(None) => (fresh(), Some(NewClaim::FirstStart)),
@@ -253,15 +265,18 @@ impl InstanceFile {
 }
 
 /// Notes that a run ended cleanly: every request was answered, the intents and the engine are on
-/// disk. The last word of a run; nothing of it may write the file afterwards. `unix`: now.
+/// disk. The last word of a run; nothing of it may write the file afterwards. `now` and `unix`: now,
+/// in milliseconds since boot and in seconds since 1970.
 ///
 /// # Errors
 /// The file cannot be read or written. The stop counts as a crash then.
-pub fn note_clean_stop(data_dir: &Path, unix: u32) -> io::Result<()> {
+pub fn note_clean_stop(data_dir: &Path, now: Millis, unix: u32) -> io::Result<()> {
     let path = data_dir.join(FILE);
     match read(&path) {
         Ok(Some(mut stored)) => {
             stored.ended_at = Some(unix);
+            // The absence counts from here, and so do the ages of rows.
+            stored.alive_at = now + stored.clock_ahead;
             replace(&path, &stored, true)
         }
         Ok(None) => Err(io::ErrorKind::NotFound.into()),
@@ -300,7 +315,7 @@ fn read(path: &Path) -> Result<Option<Stored>, String> {
     }
 }
 
-fn doubt(stored: &Stored, present: &Present) -> Option<NewClaim> {
+fn doubt_of(stored: &Stored, present: &Present) -> Option<NewClaim> {
     let planned = stored.ended_at.map_or(Duration::ZERO, |_| present.planned_restart_grace);
     let (away, allowed) = if stored.boot_id == present.boot_id {
         // A sign of life from the future of the same boot is impossible. Then nothing in the file
@@ -328,6 +343,9 @@ fn doubt(stored: &Stored, present: &Present) -> Option<NewClaim> {
 
 /// See [`InstanceFile::clock_ahead`]. `kept`: the claim goes on.
 fn clock_ahead(stored: &Stored, present: &Present, kept: bool) -> Millis {
+    if present.plain_clock {
+        return 0;
+    }
     match (stored.boot_id == present.boot_id, kept) {
         // Rows of this boot carry times of this clock.
         (true, _) => stored.clock_ahead,

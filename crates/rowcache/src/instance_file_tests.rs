@@ -7,6 +7,7 @@ fn present(now: Millis) -> Present {
         now,
         unix: 1_000_000,
         restart_grace: Duration::from_secs(60),
+        plain_clock: false,
         planned_restart_grace: Duration::from_secs(600),
     }
 }
@@ -99,7 +100,7 @@ fn next_run(name: &str, clean: bool, change: impl FnOnce(&mut Present)) -> Next 
     let (mut first, _) = InstanceFile::open(&dir, &present(1_000)).unwrap();
     first.note_alive(5_000).unwrap();
     if clean {
-        note_clean_stop(&dir, 1_000_000).unwrap();
+        note_clean_stop(&dir, 5_000, 1_000_000).unwrap();
     }
     let mut later = present(5_000);
     change(&mut later);
@@ -168,17 +169,36 @@ fn without_promise_or_clean_stop_or_in_time_the_claim_ends() {
 fn a_second_restart_of_the_machine_puts_the_clock_further_ahead() {
     let dir = directory("twice");
     InstanceFile::open(&dir, &present(1_000)).unwrap();
-    note_clean_stop(&dir, 1_000_000).unwrap();
+    note_clean_stop(&dir, 1_000, 1_000_000).unwrap();
     let mut second = present(30_000);
     second.boot_id = "second".to_owned();
     let (mut instance, _) = InstanceFile::open(&dir, &second).unwrap();
     assert_eq!(instance.clock_ahead(), 601_000);
-    instance.note_alive(30_000 + 601_000 + 10_000).unwrap();
-    note_clean_stop(&dir, 1_000_100).unwrap();
+    instance.note_alive(30_000 + 601_000).unwrap();
+    note_clean_stop(&dir, 40_000, 1_000_100).unwrap();
     let mut third = present(7_000);
     third.boot_id = "third".to_owned();
     third.unix = 1_000_200;
     let (instance, why) = InstanceFile::open(&dir, &third).unwrap();
     assert_eq!((why, instance.clock_ahead()), (None, 641_000 + 600_000));
+    fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_ring_never_counts_by_a_clock_that_is_ahead() {
+    let dir = directory("ring");
+    InstanceFile::open(&dir, &present(1_000)).unwrap();
+    note_clean_stop(&dir, 1_000, 1_000_000).unwrap();
+    let mut second = present(30_000);
+    second.boot_id = "second".to_owned();
+    let (alone, _) = InstanceFile::open(&dir, &second).unwrap();
+    assert!(alone.clock_ahead() > 0);
+    second.plain_clock = true;
+    let (member, why) = InstanceFile::open(&dir, &second).unwrap();
+    assert_eq!((why, member.clock_ahead()), (Some(NewClaim::OtherClock), 0));
+    assert_ne!(member.claim(), alone.claim());
+    // From then on in this boot.
+    let (member, why) = InstanceFile::open(&dir, &second).unwrap();
+    assert_eq!((why, member.clock_ahead()), (None, 0));
     fs::remove_dir_all(dir).unwrap();
 }

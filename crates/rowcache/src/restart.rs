@@ -58,6 +58,8 @@ pub struct Start<'a> {
     pub policies_now: (u64, String),
     /// Longest absence after which `exclusive` rows are still served.
     pub restart_grace: Duration,
+    /// Several instances share the tables, and count by the time since boot.
+    pub sharing: bool,
     /// The same after a clean stop, if that is longer; zero without such a promise.
     pub planned_restart_grace: Duration,
     /// How long a write of unknown outcome keeps its partitions uncached.
@@ -115,6 +117,7 @@ pub fn start<W>(start: Start<'_>) -> Result<Claims<W>, StartError> {
         now: start.clock.now(),
         unix: start.clock.unix(),
         restart_grace: start.restart_grace,
+        plain_clock: start.sharing,
         planned_restart_grace: start.planned_restart_grace,
     };
     let (instance, new_claim) =

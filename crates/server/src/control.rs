@@ -28,6 +28,31 @@ pub enum Event {
     Reload,
 }
 
+/// Asks for a stop: signals do, and whoever takes this process's place.
+#[derive(Clone)]
+pub struct Stopper {
+    events: mpsc::Sender<Event>,
+    /// Set before the event of the first stop is sent.
+    stopping: Arc<AtomicBool>,
+}
+
+impl Stopper {
+    /// Nobody has asked yet.
+    pub fn new(events: mpsc::Sender<Event>) -> Stopper {
+        Stopper { events, stopping: Arc::default() }
+    }
+
+    /// Asks for a stop, with a name for the log. False: somebody has asked before.
+    pub fn stop(&self, name: &'static str) -> bool {
+        let first = !self.stopping.swap(true, Ordering::AcqRel);
+        if first {
+            // Nobody listens any more only when the process is ending anyway.
+            let _ = self.events.send(Event::Stop(name));
+        }
+        first
+    }
+}
+
 /// The control plane could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -42,8 +67,7 @@ pub enum ControlError {
 /// The running control plane; dropping it ends it.
 pub struct Control {
     admin: Option<SocketAddr>,
-    /// Set before the event of the first signal to stop is sent.
-    stopping: Arc<AtomicBool>,
+    stopper: Stopper,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -56,25 +80,24 @@ impl Control {
     pub fn start(
         admin: Option<SocketAddr>,
         shown: Shown,
-        events: mpsc::Sender<Event>,
+        stopper: Stopper,
     ) -> Result<Control, ControlError> {
         let listener = admin.map(admin::bind).transpose()?;
         let admin = listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let (stop, stopped) = oneshot::channel();
         let (started, start) = mpsc::sync_channel(1);
-        let stopping = Arc::new(AtomicBool::new(false));
-        let sink = EventSink { events, stopping: stopping.clone() };
+        let sink = stopper.clone();
         let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
             run(listener, shown, sink, stopped, &started);
         })?;
-        let control = Control { admin, stopping, stop: Some(stop), thread: Some(thread) };
+        let control = Control { admin, stopper, stop: Some(stop), thread: Some(thread) };
         start.recv().map_err(|_| std::io::Error::other("it ended while it started"))??;
         Ok(control)
     }
 
     /// Whether a signal has asked for a stop: long work that a stop must not wait for ends then.
     pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.stopper.stopping.load(Ordering::Acquire)
     }
 
     /// Where the admin pages are, with the port the system chose in place of 0.
@@ -97,7 +120,7 @@ impl Drop for Control {
 fn run(
     listener: Option<TcpListener>,
     shown: Shown,
-    sink: EventSink,
+    sink: Stopper,
     stopped: oneshot::Receiver<()>,
     started: &mpsc::SyncSender<std::io::Result<()>>,
 ) {
@@ -122,12 +145,6 @@ fn run(
         // dropped with the runtime.
         let _ = stopped.await;
     });
-}
-
-/// Who hears of signals.
-struct EventSink {
-    events: mpsc::Sender<Event>,
-    stopping: Arc<AtomicBool>,
 }
 
 struct Signals {
@@ -158,17 +175,20 @@ impl Signals {
         .await
     }
 
-    async fn report_to(mut self, sink: EventSink) {
+    async fn report_to(mut self, sink: Stopper) {
         loop {
-            let event = self.next().await;
-            if let Event::Stop(name) = event
-                && sink.stopping.swap(true, Ordering::AcqRel)
-            {
-                tracing::warn!("{name} again: ending at once, the cache is not written out");
-                std::process::exit(1);
+            match self.next().await {
+                Event::Stop(name) => {
+                    if !sink.stop(name) {
+                        tracing::warn!(
+                            "{name} again: ending at once, the cache is not written out"
+                        );
+                        std::process::exit(1);
+                    }
+                }
+                // Nobody listens any more only when the process is ending anyway.
+                event => _ = sink.events.send(event),
             }
-            // Nobody listens any more only when the process is ending anyway.
-            let _ = sink.events.send(event);
         }
     }
 }

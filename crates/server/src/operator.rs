@@ -7,11 +7,13 @@
 //!
 //! One connection is served at a time, and each for at most [`TIMEOUT`].
 //!
-//! [`HAND_OVER`] is answered with descriptors too: the listening sockets, by SCM_RIGHTS, in the
-//! order of their names in `done`. Then the server stops.
+//! [`HAND_OVER`] is answered with an [`Offer`] and descriptors: the listening sockets, by SCM_RIGHTS,
+//! in the order of their names. Nothing has changed then. The server stops when the other says
+//! [`GO`]; if it says nothing, or has gone, the server goes on.
 
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -40,18 +42,29 @@ pub trait Operated: Send + Sync + 'static {
     /// Why it cannot be done, in words for the operator.
     fn command(&self, command: &str) -> Result<serde_json::Value, String>;
 
-    /// The listening sockets with their names, for a process that takes over.
+    /// The listening sockets, for a process that takes over, and their names in the offer.
     ///
     /// # Errors
     /// Why not, in words for the operator.
-    fn sockets(&self) -> Result<Vec<(String, OwnedFd)>, String>;
+    fn offer(&self) -> Result<(Offer, Vec<OwnedFd>), String>;
 
-    /// A process has the sockets: end.
+    /// A process that has the sockets can start: end.
     fn succeeded(&self);
 }
 
-/// Asks for the listening sockets, and for the end of the server.
+/// What a server offers to a process that takes over.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Names of the sockets, in their order.
+    pub sockets: Vec<String>,
+    /// Where its admin pages are. That socket is not handed over.
+    pub admin: Option<SocketAddr>,
+}
+
+/// Asks for the listening sockets.
 const HAND_OVER: &str = "hand over";
+/// The process that has the sockets can start.
+const GO: &str = "go";
 /// Sockets that can be handed over at once.
 const MOST_SOCKETS: usize = 8;
 
@@ -106,11 +119,22 @@ fn serve(mut stream: UnixStream, operated: &dyn Operated) -> io::Result<()> {
     if command.trim() == HAND_OVER {
         return hand_over(stream, operated);
     }
+    // Who has given up while others were served thinks that it is not done.
+    if has_gone(&mut stream)? {
+        return Ok(());
+    }
     let reply = match operated.command(command.trim()) {
         Ok(done) => Reply::Done(done),
         Err(why) => Reply::Error(why),
     };
     stream.write_all(&line_of(&reply)?)
+}
+
+fn has_gone(stream: &mut UnixStream) -> io::Result<bool> {
+    stream.set_nonblocking(true)?;
+    let gone = matches!(stream.read(&mut [0]), Ok(0));
+    stream.set_nonblocking(false)?;
+    Ok(gone)
 }
 
 fn line_of(reply: &Reply) -> io::Result<Vec<u8>> {
@@ -119,14 +143,15 @@ fn line_of(reply: &Reply) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// A server that could not tell its successor goes on serving.
+/// A server whose successor says nothing goes on serving.
 fn hand_over(mut stream: UnixStream, operated: &dyn Operated) -> io::Result<()> {
-    let (names, sockets): (Vec<_>, Vec<_>) = match operated.sockets() {
-        Ok(sockets) => sockets.into_iter().unzip(),
+    let (offer, sockets) = match operated.offer() {
+        Ok(offered) => offered,
         Err(why) => return stream.write_all(&line_of(&Reply::Error(why))?),
     };
     assert!(sockets.len() <= MOST_SOCKETS, "more sockets than a message has room for");
-    let line = line_of(&Reply::Done(names.into()))?;
+    assert_eq!(sockets.len(), offer.sockets.len(), "each socket has a name");
+    let line = line_of(&Reply::Done(serde_json::to_value(offer).map_err(io::Error::other)?))?;
     let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SOCKETS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -135,18 +160,49 @@ fn hand_over(mut stream: UnixStream, operated: &dyn Operated) -> io::Result<()> 
     }
     let sent = sendmsg(&stream, &[IoSlice::new(&line)], &mut control, SendFlags::empty())?;
     stream.write_all(&line[sent..])?;
+    let mut answer = String::new();
+    BufReader::new((&stream).take(MAX_COMMAND)).read_line(&mut answer)?;
+    if answer.trim() != GO {
+        return Ok(());
+    }
     operated.succeeded();
-    Ok(())
+    stream.write_all(&line_of(&Reply::Done(serde_json::Value::Null))?)
 }
 
-/// Has the server on this data directory hand its listening sockets over and end, and gives them
-/// with their names.
+/// The sockets of a running server. It stops once they are accepted; dropping this leaves it as it
+/// is.
+pub struct Offered {
+    /// What it says of them.
+    pub offer: Offer,
+    /// The sockets.
+    pub sockets: Vec<OwnedFd>,
+    stream: UnixStream,
+}
+
+impl Offered {
+    /// Has the server stop.
+    ///
+    /// # Errors
+    /// It does not answer. It may stop all the same.
+    pub fn accept(&mut self) -> Result<(), String> {
+        let failed = |error: io::Error| format!("the server that runs does not answer: {error}");
+        self.stream.write_all(format!("{GO}\n").as_bytes()).map_err(failed)?;
+        let mut line = Vec::new();
+        BufReader::new(&self.stream).read_until(b'\n', &mut line).map_err(failed)?;
+        done(&line)
+    }
+}
+
+/// Asks the server on this data directory for its listening sockets. `None`: no server runs there.
 ///
 /// # Errors
-/// Why it could not be asked, or what it says against it. It goes on serving then.
-pub fn take_sockets(data_dir: &Path) -> Result<Vec<(String, OwnedFd)>, String> {
+/// Why it could not be asked, or what it says against it.
+pub fn ask_for_sockets(data_dir: &Path) -> Result<Option<Offered>, String> {
     let failed = |error: io::Error| format!("the server that runs cannot be asked: {error}");
-    let mut stream = connect(data_dir)?;
+    let mut stream = match UnixStream::connect(data_dir.join(SOCKET)) {
+        Err(error) if is_nobody(&error) => return Ok(None),
+        _ => connect(data_dir)?,
+    };
     stream.write_all(format!("{HAND_OVER}\n").as_bytes()).map_err(failed)?;
     let (mut line, mut sockets) = (vec![0; MAX_COMMAND as usize], Vec::new());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SOCKETS))];
@@ -160,12 +216,20 @@ pub fn take_sockets(data_dir: &Path) -> Result<Vec<(String, OwnedFd)>, String> {
         }
     }
     line.truncate(read.bytes);
-    BufReader::new(stream).read_until(b'\n', &mut line).map_err(failed)?;
-    let names: Vec<String> = done(&line)?;
-    if names.len() != sockets.len() {
-        return Err(format!("{} sockets came under {} names", sockets.len(), names.len()));
+    if !line.ends_with(b"\n") {
+        BufReader::new(&stream).read_until(b'\n', &mut line).map_err(failed)?;
     }
-    Ok(names.into_iter().zip(sockets).collect())
+    let offer: Offer = done(&line)?;
+    if offer.sockets.len() != sockets.len() {
+        let (names, count) = (offer.sockets.len(), sockets.len());
+        return Err(format!("{count} sockets came under {names} names"));
+    }
+    Ok(Some(Offered { offer, sockets, stream }))
+}
+
+/// Whether a connection failed because nobody listens.
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
 /// Has the server on this data directory carry a command out.
@@ -185,7 +249,7 @@ pub fn ask<T: DeserializeOwned>(data_dir: &Path, command: &str) -> Result<T, Str
 fn connect(data_dir: &Path) -> Result<UnixStream, String> {
     let path = data_dir.join(SOCKET);
     let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
+        _ if is_nobody(&error) => format!(
             "no server runs on {}: name its data directory with --data-dir",
             data_dir.display()
         ),
@@ -230,14 +294,13 @@ mod tests {
             }
         }
 
-        fn sockets(&self) -> Result<Vec<(String, OwnedFd)>, String> {
-            let copied = |(name, socket): &(String, OwnedFd)| {
-                Ok((name.clone(), socket.try_clone().map_err(|error| error.to_string())?))
-            };
-            match self.succeeded.load(Ordering::SeqCst) {
-                true => Err("it stops already".into()),
-                false => self.sockets.iter().map(copied).collect(),
+        fn offer(&self) -> Result<(Offer, Vec<OwnedFd>), String> {
+            if self.succeeded.load(Ordering::SeqCst) {
+                return Err("it stops already".into());
             }
+            let names = self.sockets.iter().map(|(name, _)| name.clone()).collect();
+            let copies = self.sockets.iter().map(|(_, socket)| socket.try_clone().unwrap());
+            Ok((Offer { sockets: names, admin: None }, copies.collect()))
         }
 
         fn succeeded(&self) {
@@ -255,14 +318,20 @@ mod tests {
         let sockets = sockets.map(|(n, one)| (format!("number {n}"), one.into())).collect();
         let echo = Arc::new(Echo { sockets, ..Echo::default() });
         let operator = OperatorSocket::open(dir.path(), echo.clone()).unwrap();
-        let taken = take_sockets(dir.path()).unwrap();
+        // Whoever has looked at them changes nothing.
+        assert_eq!(ask_for_sockets(dir.path()).unwrap().unwrap().sockets.len(), 3);
+        assert_eq!(ask::<String>(dir.path(), "still here").unwrap(), "still here");
+        assert!(!echo.succeeded.load(Ordering::SeqCst));
+        let mut taken = ask_for_sockets(dir.path()).unwrap().unwrap();
+        taken.accept().unwrap();
         assert!(echo.succeeded.load(Ordering::SeqCst));
-        let error = take_sockets(dir.path()).unwrap_err();
+        let error = ask_for_sockets(dir.path()).err().unwrap();
         assert_eq!(error, "it stops already");
         drop((operator, echo));
-        for (n, (name, socket)) in taken.into_iter().enumerate() {
-            assert_eq!(name, format!("number {n}"));
-            let client = TcpStream::connect(addresses[n]).expect("it is not refused");
+        assert!(ask_for_sockets(dir.path()).unwrap().is_none());
+        assert_eq!(taken.offer.sockets, ["number 0", "number 1", "number 2"]);
+        for (socket, address) in taken.sockets.into_iter().zip(addresses) {
+            let client = TcpStream::connect(address).expect("it is not refused");
             let (_, peer) = TcpListener::from(socket).accept().unwrap();
             assert_eq!(peer, client.local_addr().unwrap());
         }
@@ -272,7 +341,7 @@ mod tests {
     fn a_server_without_sockets_hands_none_over() {
         let dir = tempfile::tempdir().unwrap();
         let _operator = OperatorSocket::open(dir.path(), Arc::new(Echo::default())).unwrap();
-        assert!(take_sockets(dir.path()).unwrap().is_empty());
+        assert!(ask_for_sockets(dir.path()).unwrap().unwrap().sockets.is_empty());
     }
 
     #[test]

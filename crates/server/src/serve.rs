@@ -26,14 +26,14 @@ pub use self::{cache::FLASH_FILE, error::ServeError, reload::Reload};
 use crate::{
     admin::{self, Health, Hosts, Shown, Stage},
     config::{Config, IoChoice, LivePolicies},
-    control::{Control, ControlError, Event},
+    control::{Control, ControlError, Event, Stopper},
     data_dir::DataDir,
     frontend::cql::cached::{self, Invalidator, Named, RingHandle},
     frontend::memcache,
     inspect,
     logging::Logging,
     metrics::Metrics,
-    operator::{Operated, OperatorSocket},
+    operator::{Offer, Operated, OperatorSocket},
     reactor::{Driver, Reactors, ReactorsConfig},
     service_manager::{Notifier, Watchdog},
     slow_log::SlowLog,
@@ -45,7 +45,7 @@ use crate::{
 /// When it cannot start, or the cache cannot be closed cleanly.
 pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result<(), ServeError> {
     let taken = match config.take_over {
-        true => takeover::take_over(&config, |it| check(it).map(drop), ending::bound(&config))?,
+        true => takeover::take_over(&config, |it| check(it).map(drop))?,
         false => Taken::default(),
     };
     let notifier = startup::notifier();
@@ -58,8 +58,9 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     let opened = Arc::new(OnceLock::new());
     let shown = shown(&config, &metrics, &health, &opened);
     // Dropped last, so that a second signal ends the process however long the rest takes.
-    let hand_over = Arc::new(HandOver::new(sender.clone()));
-    let control = Control::start(config.admin, shown, sender)?;
+    let stopper = Stopper::new(sender);
+    let control = Control::start(config.admin, shown, stopper.clone())?;
+    let hand_over = Arc::new(HandOver::new(control.admin(), stopper));
     let Preparation { data_dir, outlook, entrances, reactors, .. } =
         Preparation::prepare(&config, Some(taken))?;
     entrances.share(&hand_over);
@@ -77,6 +78,7 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
         Err(error) => {
             // As warm as it was found: only a cache that is closed survives a restart of the
             // machine.
+            hand_over.close();
             reactors.shutdown();
             cache.close();
             return Err(error);
@@ -182,8 +184,7 @@ impl Commands {
         )?;
         let named: Named = serde_json::from_str(named)
             .map_err(|error| format!("what to drop is not understood: {error}"))?;
-        invalidator.invalidate(&named)?;
-        Ok(named.to_string().into())
+        Ok(invalidator.invalidate(&named)?.into())
     }
 }
 
@@ -197,8 +198,8 @@ impl Operated for Commands {
         }
     }
 
-    fn sockets(&self) -> Result<Vec<(String, OwnedFd)>, String> {
-        self.hand_over.sockets()
+    fn offer(&self) -> Result<(Offer, Vec<OwnedFd>), String> {
+        self.hand_over.offer()
     }
 
     fn succeeded(&self) {

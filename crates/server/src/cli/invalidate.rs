@@ -9,7 +9,8 @@ use crate::operator::ask;
 
 const HELP: &str = "\
 For rows that were written past Afterglow: the next read asks the database. When the command has \
-ended, no dropped row is served any more. In a ring it is enough to ask one instance. Asks over a \
+ended, no dropped row is served any more. In a ring one instance drops the rows of `exclusive` \
+tables at every member; of tables under max-staleness each instance drops its own. Asks over a \
 socket in the data directory; run it as the server's user.
 
 Examples:

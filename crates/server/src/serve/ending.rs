@@ -42,7 +42,9 @@ pub(super) fn note_stop(clean: bool, config: &Config) {
     if !clean || config.cql.is_none() {
         return;
     }
-    if let Err(error) = cached::note_clean_stop(&config.data_dir, SystemClock.unix()) {
+    if let Err(error) =
+        cached::note_clean_stop(&config.data_dir, SystemClock.now(), SystemClock.unix())
+    {
         tracing::warn!(%error, "the clean stop cannot be noted in the data directory: planned-restart-grace does not count");
     }
 }

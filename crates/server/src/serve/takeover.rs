@@ -1,29 +1,34 @@
 //! A restart without a refused connection: a new process takes the listening sockets of the old one
 //! on the same data directory.
 //!
-//! 1. The new process does everything that can fail, but for the addresses, and undoes it.
-//! 2. It asks for the sockets. Connections wait in them from now on.
-//! 3. The old process stops as at SIGTERM: it finishes requests in flight, and closes cache and
-//!    intents.
-//! 4. The new process waits for its end, opens the cache, and accepts.
+//! 1. The new process does everything that can fail, and undoes it.
+//! 2. It asks for the sockets, and binds what it needs besides. Connections wait in them from now
+//!    on, whichever process accepts them.
+//! 3. It says that it can start. The old process stops as at SIGTERM: it finishes requests in
+//!    flight, and closes cache and intents. Until then it serves as if nothing had happened.
+//! 4. The new process waits for the lock on the data directory, opens the cache, and accepts.
 //!
-//! Invariant: no statement is accepted while the old process may have any. The lock on the data
-//! directory is held until it is gone.
+//! Invariant: no statement is accepted while the old process may have any. It holds the lock until
+//! it is gone.
 
+use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, flock};
 
 use super::error::ServeError;
+use crate::admin;
 use crate::config::Config;
-use crate::control::Event;
+use crate::control::{ControlError, Stopper};
+use crate::operator::{self, Offer, Offered};
 use crate::reactor::{Bound, ListenError};
-use crate::{inspect, operator};
 
+/// How often it says that it still waits.
+const TELL_AFTER: Duration = Duration::from_secs(10);
 /// Pause between two looks whether the old process has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -50,79 +55,110 @@ impl Socket {
     }
 }
 
-/// Sockets that another process listened on.
+/// Sockets that are bound before the cache is opened: those of another process, and new ones.
 #[derive(Default)]
 pub(super) struct Taken(Vec<(Socket, Bound)>);
 
 impl Taken {
-    /// The socket for that address: the one that was taken if it is there, else a new one.
+    /// The socket for that address: the one that is there, else a new one.
     ///
     /// # Errors
     /// The address cannot be bound.
     pub(super) fn bind(&mut self, of: Socket, address: SocketAddr) -> Result<Bound, ListenError> {
-        let fits = |(socket, bound): &(Socket, Bound)| {
-            let there = bound.address();
-            *socket == of && (there == address || (address.port(), there.ip()) == (0, address.ip()))
-        };
-        match self.0.iter().position(fits) {
+        match self.0.iter().position(|one| fits(one, of, address)) {
             Some(at) => Ok(self.0.swap_remove(at).1),
             None => Bound::tcp(address),
         }
     }
 }
 
-/// Takes the sockets of the server that runs on the data directory, and waits for its end, so long
-/// at most. Nothing if no server runs there. `check` tries what else a start needs.
+fn fits((socket, bound): &(Socket, Bound), of: Socket, address: SocketAddr) -> bool {
+    let there = bound.address();
+    *socket == of && (there == address || (address.port(), there.ip()) == (0, address.ip()))
+}
+
+/// Takes the sockets of the server that runs on the data directory, and waits for its end. Nothing
+/// if no server runs there. `check` tries what else a start needs.
 ///
 /// # Errors
-/// This process could not start, or the other does not hand over: it goes on serving. Or it has not
-/// ended in time.
+/// This process could not start, or the other does not hand over: it goes on serving.
 pub(super) fn take_over(
     config: &Config,
     check: impl FnOnce(&Config) -> Result<(), ServeError>,
-    limit: Duration,
 ) -> Result<Taken, ServeError> {
-    let lock = config.data_dir.join("lock");
-    let Some(old) = inspect::holder(&lock) else {
+    let ask = || operator::ask_for_sockets(&config.data_dir).map_err(ServeError::TakeOver);
+    if ask()?.is_none() {
         tracing::info!("take-over: no server runs on this data directory");
         return Ok(Taken::default());
-    };
+    }
     check(config)?;
-    let sockets = operator::take_sockets(&config.data_dir).map_err(ServeError::TakeOver)?;
-    let count = sockets.len();
-    tracing::info!("taking over from process {old}: {count} listening sockets");
-    let taken = sockets.into_iter().filter_map(|(name, socket)| {
-        let of = Socket::ALL.into_iter().find(|one| one.name() == name)?;
-        match Bound::taken(socket) {
-            Ok(bound) => Some((of, bound)),
-            Err(error) => {
+    let Some(mut offered) = ask()? else { return Ok(Taken::default()) };
+    let taken = bind_all(config, &mut offered)?;
+    if let Some(admin) = config.admin.filter(|admin| offered.offer.admin != Some(*admin)) {
+        drop(admin::bind(admin).map_err(ControlError::Admin)?);
+    }
+    offered.accept().map_err(ServeError::TakeOver)?;
+    tracing::info!("taking over: {} listening sockets", taken.0.len());
+    wait_for_lock(config);
+    Ok(taken)
+}
+
+/// All sockets that this process needs. Those of the other that it does not need are closed first:
+/// they may be in the way.
+fn bind_all(config: &Config, offered: &mut Offered) -> Result<Taken, ServeError> {
+    let wanted = [
+        (Socket::Cql, config.cql),
+        (Socket::Ring, config.ring_address),
+        (Socket::Memcache, config.memcache),
+    ];
+    let wanted = wanted.into_iter().filter_map(|(of, address)| Some((of, address?)));
+    let names = std::mem::take(&mut offered.offer.sockets);
+    let sockets = names.iter().zip(std::mem::take(&mut offered.sockets));
+    let mut taken = Taken::default();
+    for (name, socket) in sockets {
+        let of = Socket::ALL.into_iter().find(|one| one.name() == name);
+        match (of, Bound::taken(socket)) {
+            (Some(of), Ok(bound)) => taken.0.push((of, bound)),
+            (None, _) => {}
+            (_, Err(error)) => {
                 tracing::warn!(%error, "the socket of the {name} front end cannot be used, and is made anew");
-                None
             }
         }
-    });
-    let taken = Taken(taken.collect());
-    let until = Instant::now() + limit;
-    while inspect::holder(&lock) == Some(old) {
-        if Instant::now() > until {
-            let why = format!("process {old} has not ended within {} s", limit.as_secs());
-            return Err(ServeError::TakeOver(why));
+    }
+    taken.0.retain(|one| wanted.clone().any(|(of, address)| fits(one, of, address)));
+    let all = wanted.map(|(of, address)| Ok((of, taken.bind(of, address)?)));
+    Ok(Taken(all.collect::<Result<_, ListenError>>()?))
+}
+
+/// The other process stops as long as it needs; it says in its own log what it does.
+fn wait_for_lock(config: &Config) {
+    let path = config.data_dir.join("lock");
+    let began = Instant::now();
+    let mut told = TELL_AFTER;
+    while let Ok(file) = File::open(&path) {
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return;
+        }
+        if began.elapsed() > told {
+            tracing::info!("take-over: the other process has not ended yet, see its log");
+            told += TELL_AFTER;
         }
         sleep(POLL_INTERVAL);
     }
-    Ok(taken)
 }
 
 /// The sockets of this process, for one that takes over.
 pub(super) struct HandOver {
     /// None from the stop on: whoever connects then is refused.
     sockets: Mutex<Option<Vec<(Socket, OwnedFd)>>>,
-    events: mpsc::Sender<Event>,
+    admin: Option<SocketAddr>,
+    stop: Stopper,
 }
 
 impl HandOver {
-    pub(super) fn new(events: mpsc::Sender<Event>) -> HandOver {
-        HandOver { sockets: Mutex::new(Some(Vec::new())), events }
+    /// `admin`: where the admin pages are.
+    pub(super) fn new(admin: Option<SocketAddr>, stop: Stopper) -> HandOver {
+        HandOver { sockets: Mutex::new(Some(Vec::new())), admin, stop }
     }
 
     /// Keeps one more socket.
@@ -140,25 +176,24 @@ impl HandOver {
         }
     }
 
-    /// Their names and copies.
+    /// Copies of them, with their names.
     ///
     /// # Errors
     /// This process stops already.
-    pub(super) fn sockets(&self) -> Result<Vec<(String, OwnedFd)>, String> {
+    pub(super) fn offer(&self) -> Result<(Offer, Vec<OwnedFd>), String> {
         let sockets = self.sockets.lock();
         let sockets = sockets.as_ref().ok_or(
             "this server stops already: start the other without --take-over once it has ended",
         )?;
-        let copy = |(of, socket): &(Socket, OwnedFd)| {
-            Ok((of.name().to_owned(), socket.try_clone().map_err(|error| error.to_string())?))
-        };
-        sockets.iter().map(copy).collect()
+        let names = sockets.iter().map(|(of, _)| of.name().to_owned()).collect();
+        let copies = sockets.iter().map(|(_, socket)| socket.try_clone());
+        let copies = copies.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+        Ok((Offer { sockets: names, admin: self.admin }, copies))
     }
 
-    /// Another process has them.
+    /// Another process has them, and can start.
     pub(super) fn succeeded(&self) {
-        // Nobody listens any more only when the process is ending anyway.
-        let _ = self.events.send(Event::Stop("another process takes over"));
+        self.stop.stop("another process takes over");
     }
 
     /// This process stops.
@@ -188,15 +223,26 @@ mod tests {
 
     #[test]
     fn a_server_that_stops_hands_nothing_over() {
-        let (events, stops) = mpsc::channel();
+        let (events, stops) = std::sync::mpsc::channel();
         let bound = Bound::tcp(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        let own = HandOver::new(events);
+        let own = HandOver::new(None, Stopper::new(events));
         own.keep(Socket::Cql, Some(&bound));
         own.keep(Socket::Ring, None);
-        assert_eq!(own.sockets().unwrap().len(), 1);
+        let (offer, sockets) = own.offer().unwrap();
+        assert_eq!((offer.sockets, sockets.len()), (vec!["cql".to_owned()], 1));
         own.succeeded();
-        assert!(matches!(stops.recv(), Ok(Event::Stop(_))));
+        assert!(matches!(stops.recv(), Ok(crate::control::Event::Stop(_))));
         own.close();
-        assert!(own.sockets().is_err());
+        assert!(own.offer().is_err());
+    }
+
+    #[test]
+    fn sockets_that_are_not_needed_are_not_in_the_way() {
+        let old = Bound::tcp(SocketAddr::from(([0, 0, 0, 0], 0))).unwrap();
+        let port = old.address().port();
+        let mut taken = Taken(vec![(Socket::Cql, old)]);
+        let narrower = SocketAddr::from(([127, 0, 0, 1], port));
+        taken.0.retain(|one| fits(one, Socket::Cql, narrower));
+        assert_eq!(taken.bind(Socket::Cql, narrower).unwrap().address(), narrower);
     }
 }

@@ -259,7 +259,7 @@ impl Node {
         keeping.stop(true);
         reactors.shutdown();
         cache.close();
-        note_clean_stop(&self.directory, SystemClock.unix()).unwrap();
+        note_clean_stop(&self.directory, SystemClock.now(), SystemClock.unix()).unwrap();
     }
 
     /// Ends as a process that is killed: nothing is drained, given back, written out or marked

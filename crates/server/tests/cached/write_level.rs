@@ -12,10 +12,13 @@ use tempfile::TempDir;
 
 use super::node::{Client, Node, Setup, direct, furnished};
 
-const SCHEMA: [&str; 3] = [
+const SCHEMA: [&str; 5] = [
     "CREATE KEYSPACE three WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
     "CREATE TABLE three.t (k text PRIMARY KEY, v text)",
     "CREATE TABLE three.other (k text PRIMARY KEY, v text)",
+    "CREATE KEYSPACE far WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 3, \
+     'elsewhere': 3}",
+    "CREATE TABLE far.t (k text PRIMARY KEY, v text)",
 ];
 
 struct House {
@@ -87,7 +90,7 @@ fn batch(client: &mut Client, tables: &[&str], level: Consistency) {
 #[test]
 fn only_weak_writes_of_matching_tables_are_raised() {
     use Consistency::{All, LocalOne, LocalQuorum, One, Quorum};
-    let house = House::new(&["three.t=LOCAL_QUORUM", "ks.*=ALL"]);
+    let house = House::new(&["three.t=LOCAL_QUORUM", "far.*=LOCAL_QUORUM", "ks.*=ALL"]);
     for version in [Version::V3, Version::V4, Version::V5] {
         let mut client = house.node.client(version);
         for (table, level, expected) in [
@@ -97,6 +100,9 @@ fn only_weak_writes_of_matching_tables_are_raised() {
             ("three.t", Quorum, Quorum),
             ("three.t", All, All),
             ("three.other", One, One),
+            // It asks more replicas than LOCAL_QUORUM, of which one may be here.
+            ("far.t", Quorum, Quorum),
+            ("far.t", One, LocalQuorum),
             // One replica: no read misses such a write.
             ("ks.t", One, One),
         ] {
@@ -111,6 +117,6 @@ fn only_weak_writes_of_matching_tables_are_raised() {
         let execute = || drop(client.raw().execute(&prepared, &QueryParams::new(One)).unwrap());
         assert_eq!(house.asked(execute), [LocalQuorum], "{version:?}");
     }
-    assert_eq!(house.node.count(&["afterglow_raised_writes_total"]), 3 * 4);
-    assert_eq!(house.node.count(&["afterglow_weak_writes_total"]), 3 * 2);
+    assert_eq!(house.node.count(&["afterglow_raised_writes_total"]), 3 * 5);
+    assert_eq!(house.node.count(&["afterglow_weak_writes_total"]), 3 * 3);
 }

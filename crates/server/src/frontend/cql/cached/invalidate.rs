@@ -10,9 +10,11 @@ use std::time::Duration;
 use afterglow_cql::plan::{Plan, Target, WriteKind, WritePlan, analyse};
 use afterglow_cql::statement::parse;
 use afterglow_ring::WriteResult;
+use afterglow_rowcache::serve::CachePermission;
 use afterglow_rowcache::tables::Index;
 use afterglow_rowcache::write_scope::{Invalidation, WriteScope};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::super::CqlShared;
 use super::ring::{RingWrite, Verdict};
@@ -53,21 +55,41 @@ pub struct Invalidator {
 }
 
 impl Invalidator {
-    /// Drops what is named. When this returns, nothing of it is served any more. Blocks; not to be
-    /// called on a reactor.
+    /// Drops what is named, and says in words what was dropped. When this returns, nothing of it is
+    /// served any more. In a ring that is so for rows under `exclusive` at every member, and for
+    /// others at this one: each member has its own copies of those, for their bound at most. Blocks;
+    /// not to be called on a reactor.
     ///
     /// # Errors
     /// What is named is not there, or the owners cannot be reached.
-    pub fn invalidate(&self, named: &Named) -> Result<(), String> {
+    pub fn invalidate(&self, named: &Named) -> Result<String, String> {
         let newest = self.shared.newest.of(&self.front_end.schema);
         let scope = self.scope_of(named, &newest)?;
+        let mut done = named.to_string();
         if self.shared.sharing {
+            if self.has_bounded(&scope, &newest) {
+                done +=
+                    "; of tables under max-staleness those of this instance: ask each for its own";
+            }
+            self.shared.cache.forget(&scope);
             self.ask_owners(scope)?;
         } else {
             self.shared.forget(&scope);
         }
-        tracing::info!("the operator has dropped {named}");
-        Ok(())
+        tracing::info!("the operator has dropped {done}");
+        Ok(done)
+    }
+
+    /// Whether tables are touched whose rows each member of a ring caches for itself.
+    fn has_bounded(&self, scope: &WriteScope, newest: &Index) -> bool {
+        let bounded = |id: &Uuid| {
+            let permission =
+                newest.table(*id).map(|table| self.shared.cache.cache_permission(table));
+            matches!(permission, Some(Ok(CachePermission::Bounded { .. })))
+        };
+        // A keyspace names no plan.
+        let planned = scope.planned();
+        scope.is_everything() || planned.is_empty() || planned.iter().any(bounded)
     }
 
     fn scope_of(&self, named: &Named, newest: &Index) -> Result<WriteScope, String> {

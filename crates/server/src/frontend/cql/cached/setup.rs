@@ -74,6 +74,7 @@ impl Cached {
             policies: config.policies.clone(),
             policies_now: (generation, policies_text(&policies)),
             restart_grace: config.restart_grace,
+            sharing: config.ring.is_some(),
             planned_restart_grace: config.planned_restart_grace,
             hold: config.unknown_outcome_hold,
             weak_max_age: config.times.weak_max_age,

@@ -25,14 +25,17 @@ pub(super) fn is_weak(
     if !weak {
         return false;
     }
-    if let Some(level) = shared.weak_writes.level_for(touched, newest) {
-        let data_center = shared.data_center.read();
-        if !newest.is_weak(touched, level, data_center.as_deref())
-            && request.raise_consistency(level)
-        {
-            request.metrics().raised_writes.inc();
-            return false;
-        }
+    // Others that a quorum read may miss, such as QUORUM over several data centres, may ask more
+    // replicas than the new level does.
+    let is_low = matches!(request.consistency(), Some(Consistency::One | Consistency::LocalOne));
+    let sees = |level| !newest.is_weak(touched, level, shared.data_center.read().as_deref());
+    if is_low
+        && let Some(level) = shared.weak_writes.level_for(touched, newest)
+        && sees(level)
+        && request.raise_consistency(level)
+    {
+        request.metrics().raised_writes.inc();
+        return false;
     }
     request.metrics().weak_writes.inc();
     for id in touched.planned() {

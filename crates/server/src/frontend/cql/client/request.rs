@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use afterglow_cql::error::ProtocolError;
 use afterglow_cql::frame::{Envelope, Header, Version};
@@ -21,6 +22,8 @@ use crate::frontend::cql::cluster::routes::Candidates;
 use crate::frontend::cql::statements::prepared::Prepared;
 use crate::metrics::{FrontEndMetrics, Path};
 
+/// After that a client has given up: drivers wait 10 or 12 s.
+const REPEATED_WITHIN: Duration = Duration::from_secs(12);
 /// Connections that are begun at once where another node shall be asked and there is none.
 const MOST_BESIDE: usize = 2;
 
@@ -213,7 +216,8 @@ impl Request {
     }
 
     /// Whether it may be sent again after its connection broke: it reads, and this was the first
-    /// time. The database may have carried it out already.
+    /// time. The database may have carried it out already. A client with a connection of its own
+    /// has no other.
     pub(super) fn may_be_repeated(&self) -> bool {
         let reads = match &self.asked {
             Operation::Prepare => true,
@@ -222,10 +226,11 @@ impl Request {
             }
             Operation::Batch(_) => false,
         };
-        reads && !self.repeated
+        let client_waits = self.responder.received().elapsed() < REPEATED_WITHIN;
+        reads && !self.repeated && client_waits && self.client().dedicated.borrow().is_none()
     }
 
-    /// It is sent again. A client with a connection of its own has no other, and hears of that.
+    /// It is sent again.
     pub(super) fn note_repeated(&mut self) {
         self.repeated = true;
         self.metrics().repeated_reads.inc();
