@@ -553,3 +553,6 @@ fn rows_to_be_put_back_take_a_bounded_number_of_bytes() {
     assert_eq!(stage.write(UPDATE, Some(NEW + 1)), RowOutcome::Dropped);
     assert_eq!(stage.cache.pending.load(Ordering::Relaxed), MOST_PENDING);
 }
+
+#[path = "row_change_random_tests.rs"]
+mod random;

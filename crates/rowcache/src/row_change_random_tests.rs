@@ -1,0 +1,269 @@
+//! Random writes, fills and reads of one row, step by step in any order, before a database whose
+//! last write wins. Every hit is what the database has.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::*;
+use crate::gate::Ticket;
+use crate::row::encode_absent;
+
+/// A cell as the database resolves it: a later time wins, then a tombstone, then the larger value.
+type Resolved = (i64, bool, Option<String>);
+
+/// One row of a database.
+#[derive(Clone, Default)]
+struct Database {
+    cells: BTreeMap<u16, Resolved>,
+    deleted: i64,
+    marker: i64,
+}
+
+impl Database {
+    fn apply(&mut self, write: &Change) {
+        match write {
+            Change::Delete(time) => self.deleted = self.deleted.max(*time),
+            Change::Set { time, marks, cells } => {
+                for (column, value) in cells {
+                    let new = (*time, value.is_none(), value.clone());
+                    let cell = self.cells.entry(*column).or_insert((0, true, None));
+                    *cell = cell.clone().max(new);
+                }
+                if *marks {
+                    self.marker = self.marker.max(*time);
+                }
+            }
+        }
+    }
+
+    fn cell(&self, column: u16) -> Option<(i64, &str)> {
+        let (time, _, value) = self.cells.get(&column)?;
+        Some((*time, value.as_deref()?)).filter(|(time, _)| *time > self.deleted)
+    }
+
+    fn read(&self) -> Option<[Option<String>; 2]> {
+        let row = [0, 1].map(|column| self.cell(column).map(|(_, value)| value.to_owned()));
+        (self.marker > self.deleted || row != [None, None]).then_some(row)
+    }
+
+    fn filled(&self, fingerprint: u64) -> Filled {
+        let mut bytes = Vec::new();
+        let row = self.read();
+        match &row {
+            None => encode_absent(fingerprint, &mut bytes),
+            Some(_) => {
+                let cells = [0, 1].map(|column| match self.cell(column) {
+                    Some((write_time, value)) => {
+                        Cell { value: Some(value.as_bytes()), write_time, expiry: 0 }
+                    }
+                    None => Cell::NULL,
+                });
+                assert!(encode(fingerprint, &cells, &mut bytes));
+            }
+        }
+        Filled { bytes, max_age: None, marker_only: row == Some([None, None]) }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Set { time: i64, marks: bool, cells: Vec<(u16, Option<String>)> },
+    Delete(i64),
+}
+
+impl Change {
+    fn text(&self) -> String {
+        let quoted = |value: &Option<String>| match value {
+            Some(value) => format!("'{value}'"),
+            None => "null".to_owned(),
+        };
+        match self {
+            Change::Delete(_) => "DELETE FROM ks.t WHERE k = 1".into(),
+            Change::Set { marks: true, cells, .. } => {
+                let names = cells.iter().map(|(at, _)| ["v", "w"][usize::from(*at)]);
+                let names = names.collect::<Vec<_>>().join(", ");
+                let values = cells.iter().map(|(_, value)| quoted(value)).collect::<Vec<_>>();
+                format!("INSERT INTO ks.t (k, {names}) VALUES (1, {})", values.join(", "))
+            }
+            Change::Set { cells, .. } => {
+                let set = cells.iter().map(|(at, value)| {
+                    format!("{} = {}", ["v", "w"][usize::from(*at)], quoted(value))
+                });
+                format!("UPDATE ks.t SET {} WHERE k = 1", set.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+
+    /// With its time counted from `now`.
+    fn from(&self, now: i64) -> (Change, i64) {
+        let mut change = self.clone();
+        let (Change::Set { time, .. } | Change::Delete(time)) = &mut change;
+        *time += now;
+        let time = *time;
+        (change, time)
+    }
+}
+
+/// What happens next; numbers choose among what is under way.
+#[derive(Debug, Clone)]
+enum Step {
+    Write(Change),
+    /// The database takes a write.
+    Take(usize),
+    /// The answer comes. `known`: it says what happened.
+    Answer {
+        write: usize,
+        known: bool,
+    },
+    Ask,
+    /// The database reads for a fill.
+    Look(usize),
+    Install(usize),
+    /// The last hold ends.
+    Wait,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let time = -2..3_i64;
+    let value = prop_oneof![19 => "[a-d]".prop_map(Some), 1 => Just(None)];
+    let columns = prop_oneof![Just(vec![0_u16]), Just(vec![1]), Just(vec![0, 1])];
+    let set = (time.clone(), any::<bool>(), columns, [value.clone(), value]).prop_map(
+        |(time, marks, columns, values)| {
+            let cells = columns.into_iter().zip(values).collect();
+            Change::Set { time, marks, cells }
+        },
+    );
+    let change = prop_oneof![15 => set, 1 => time.prop_map(Change::Delete)];
+    prop_oneof![
+        1 => change.prop_map(Step::Write),
+        6 => any::<usize>().prop_map(Step::Take),
+        6 => (any::<usize>(), prop::bool::weighted(0.995))
+            .prop_map(|(write, known)| Step::Answer { write, known }),
+        6 => Just(Step::Ask),
+        6 => any::<usize>().prop_map(Step::Look),
+        6 => any::<usize>().prop_map(Step::Install),
+        2 => Just(Step::Wait),
+    ]
+}
+
+struct Under {
+    change: Change,
+    taken: bool,
+    /// None once its outcome is unknown: the database may still take it until the hold ends.
+    write: Option<WriteInFlight<u32>>,
+    answered: bool,
+}
+
+fn chosen<T>(among: &mut [T], number: usize) -> Option<&mut T> {
+    let count = among.len().max(1);
+    among.get_mut(number % count)
+}
+
+struct Fill {
+    ticket: Ticket<u32>,
+    permission: CachePermission,
+    asked_at: Moment,
+    filled: Option<Filled>,
+}
+
+impl Fill {
+    fn install(self, stage: &Stage) {
+        let fill = ReturnedFill {
+            plan: &stage.read,
+            key: &stage.key,
+            filled: self.filled.expect("the database has read it"),
+            cache_permission: self.permission,
+            asked_at: self.asked_at,
+            weak: false,
+        };
+        stage.cache.install(fill, self.ticket);
+    }
+}
+
+/// Runs the steps. How many hits there were, and how many rows followed a write.
+fn run(steps: &[Step]) -> Result<(u32, u32), TestCaseError> {
+    let (stage, mut database) = (Stage::new(false), Database::default());
+    let (mut writes, mut fills) = (Vec::<Under>::new(), Vec::<Fill>::new());
+    let (mut hits, mut updated, mut now) = (0, 0, 10);
+    for step in steps {
+        match step {
+            Step::Write(change) => {
+                now += 1;
+                let (change, time) = change.from(now);
+                let write = Some(stage.begin(&change.text(), Some(time)));
+                writes.push(Under { change, taken: false, write, answered: false });
+            }
+            Step::Take(at) => {
+                if let Some(under) = chosen(&mut writes, *at).filter(|under| !under.taken) {
+                    under.taken = true;
+                    database.apply(&under.change);
+                }
+            }
+            Step::Answer { write, known } => {
+                let Some(under) = chosen(&mut writes, *write) else { continue };
+                if !known {
+                    drop(under.write.take());
+                } else if under.taken
+                    && let Some(write_in_flight) = under.write.take()
+                {
+                    updated += u32::from(settle(write_in_flight) == RowOutcome::Updated);
+                    under.answered = true;
+                    writes.retain(|under| !under.answered);
+                }
+            }
+            Step::Ask => {
+                let permission = stage.permission();
+                let joined = stage.cache.join(&stage.read.table, &stage.key, permission, || 0);
+                if let Join::Lead(ticket) = joined {
+                    let asked_at = stage.clock.moment();
+                    fills.push(Fill { ticket, permission, asked_at, filled: None });
+                }
+            }
+            Step::Look(at) => {
+                if let Some(fill) = chosen(&mut fills, *at) {
+                    fill.filled.get_or_insert_with(|| database.filled(stage.read.fingerprint));
+                }
+            }
+            Step::Install(at) => {
+                if chosen(&mut fills, *at).is_some_and(|fill| fill.filled.is_some()) {
+                    let at = *at % fills.len();
+                    fills.remove(at).install(&stage);
+                }
+            }
+            Step::Wait => {
+                stage.clock.pass(HOLD + 1);
+                writes.retain(|under| under.write.is_some());
+            }
+        }
+        if let Lookup::Hit(hit) = stage.cache.look_up(&stage.key)
+            && let Ok(row) = stage.cache.accept(&hit, stage.permission(), stage.read.fingerprint)
+        {
+            hits += 1;
+            let shown = (!row.stored().is_absent()).then(|| {
+                let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+                [0, 1].map(|at| row.stored().cell(at).value.map(text))
+            });
+            prop_assert_eq!(shown, database.read(), "after {:?}", step);
+        }
+    }
+    Ok((hits, updated))
+}
+
+#[test]
+fn every_hit_is_what_the_database_has_whatever_was_put_back() {
+    let (hits, updated) = (AtomicU64::new(0), AtomicU64::new(0));
+    let mut runner =
+        TestRunner::new(Config { cases: 12, failure_persistence: None, ..Config::default() });
+    runner
+        .run(&prop::collection::vec(step(), 4_000), |steps| {
+            let (some_hits, some_updated) = run(&steps)?;
+            hits.fetch_add(some_hits.into(), Ordering::Relaxed);
+            updated.fetch_add(some_updated.into(), Ordering::Relaxed);
+            Ok(())
+        })
+        .unwrap();
+    let (hits, updated) = (hits.into_inner(), updated.into_inner());
+    assert!(hits > 1_000 && updated > 50, "{hits} hits, {updated} updates: little was shown");
+}
