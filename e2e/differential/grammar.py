@@ -185,12 +185,15 @@ class Reads:
                 "index",
                 "scan",
                 "part",
+                "slice",
             ),
-            (50, 10, 5, 4, 6, 3, 4, 5, 5 * bool(table.indexes), 6, 2),
+            (50, 10, 5, 4, 6, 3, 4, 5, 5 * bool(table.indexes), 6, 2, 30),
         )[0]
         if table.makes:
             shape = "row"  # each side has other rows besides those that statements name
         out = Builder(self, f"select {shape}", table, read=True)
+        if shape == "slice":
+            return self.partition_slice(out, table)
         out.add("SELECT ")
         grouped = self.projection(out, table, shape)
         out.add(" FROM ")
@@ -214,6 +217,48 @@ class Reads:
             out.add(" LIMIT ").term(small, kind="limit")
         if filtering or random.random() < 0.01:
             out.add(" ALLOW FILTERING")
+        return out.done()
+
+    def partition_slice(self, out, table):
+        """Plain columns of a partition's rows from an end or within a range, mostly as the database
+        takes them.
+        """
+        random, clustering = self.random, table.of("clustering")
+        names = [column.name for column in table.columns]
+        some = random.sample(names, random.randrange(1, min(4, len(names)) + 1))
+        out.add("SELECT ", random.choice(("*", ", ".join(some))))
+        out.add(f" FROM {KEYSPACE}.{table.name} WHERE ")
+
+        def equal(column):
+            out.add(column.name, " = ").column(column)
+
+        out.listed(table.of("partition"), equal, " AND ")
+        for at, column in enumerate(clustering):
+            luck = random.random()
+            if luck < 0.2:
+                equal(out.add(" AND ") and column)
+                continue
+            sides = [("<", "<="), (">", ">=")]
+            if luck < 0.6:
+                for side in random.sample(sides, random.randrange(1, 3)):
+                    out.add(" AND ", column.name, f" {random.choice(side)} ").column(column)
+            if luck > 0.99 and at + 1 < len(clustering):
+                out.add(" AND ", clustering[-1].name, " > ").column(clustering[-1])
+            break
+        if clustering and random.random() < 0.5:
+            falling = "DESC" in " ".join(table.options)
+            ways = [("DESC" if falling else "ASC"), *["ASC"] * (len(clustering) - 1)]
+            if random.random() < 0.6:
+                ways = [{"ASC": "DESC", "DESC": "ASC"}[way] for way in ways]
+            if random.random() < 0.05:
+                ways[-1] = random.choice(("ASC", "DESC"))
+            some = random.randrange(1, len(clustering) + 1)
+            order = zip(clustering[:some], ways[:some], strict=True)
+            out.add(" ORDER BY ", ", ".join(f"{column.name} {way}" for column, way in order))
+        if random.random() < 0.1:
+            out.add(" PER PARTITION LIMIT ").term(small, kind="limit")
+        if random.random() < 0.5:
+            out.add(" LIMIT ").term(small, kind="limit")
         return out.done()
 
     def projection(self, out, table, shape):
