@@ -213,7 +213,10 @@ fn fills_read_a_few_sizes_and_none_in_vain() {
 
 proptest! {
     #[test]
-    fn bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0..200_usize) {
+    fn bytes_never_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        at in 0..200_usize,
+    ) {
         let mut unit = filled(&five(), ASKED).unwrap().bytes;
         let at = at.min(unit.len());
         unit.truncate(at);

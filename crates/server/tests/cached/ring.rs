@@ -42,6 +42,30 @@ fn a_row_is_cached_by_its_owner_and_answered_by_all() {
 }
 
 #[test]
+fn slices_are_cached_by_the_owner_alone_and_a_write_through_any_member_drops_them() {
+    let world = World::settled(2);
+    let mut clients = [world.client(0), world.client(1)];
+    let read = |client: &mut Client, n: usize| {
+        let key = format!("k = 'k{n}'");
+        client.run(&format!("SELECT v FROM ks.wide WHERE {key} ORDER BY c DESC LIMIT 5")).len()
+    };
+    for rows in 0..4 {
+        for n in 0..20 {
+            clients.iter_mut().for_each(|client| assert_eq!(read(client, n), rows, "k{n}"));
+        }
+        let hits = world.count(&["afterglow_hits_total"]);
+        for n in 0..20 {
+            clients.iter_mut().for_each(|client| assert_eq!(read(client, n), rows, "k{n}"));
+        }
+        assert_eq!(world.count(&["afterglow_hits_total"]) - hits, 20, "each has one owner");
+        for n in 0..20 {
+            let row = format!("INSERT INTO ks.wide (k, c, v) VALUES ('k{n}', {rows}, 'x')");
+            clients[(n + rows) % 2].run(&row);
+        }
+    }
+}
+
+#[test]
 fn a_member_that_dies_is_replaced_and_one_that_leaves_hands_over() {
     let mut world = World::settled(3);
     let mut client = world.client(0);
