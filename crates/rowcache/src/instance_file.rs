@@ -265,8 +265,8 @@ impl InstanceFile {
 }
 
 /// Notes that a run ended cleanly: every request was answered, the intents and the engine are on
-/// disk. The last word of a run; nothing of it may write the file afterwards. `now` and `unix`: now,
-/// in milliseconds since boot and in seconds since 1970.
+/// disk. The last word of a run; nothing of it may write the file afterwards. `now` and `unix` are
+/// now, in milliseconds since boot and in seconds since 1970.
 ///
 /// # Errors
 /// The file cannot be read or written. The stop counts as a crash then.

@@ -7,9 +7,9 @@
 //!
 //! One connection is served at a time, and each for at most [`TIMEOUT`].
 //!
-//! [`HAND_OVER`] is answered with an [`Offer`] and descriptors: the listening sockets, by SCM_RIGHTS,
-//! in the order of their names. Nothing has changed then. The server stops when the other says
-//! [`GO`]; if it says nothing, or has gone, the server goes on.
+//! [`HAND_OVER`] is answered with an [`Offer`] and descriptors: the listening sockets, by
+//! SCM_RIGHTS, in the order of their names. Nothing has changed then. The server stops when the
+//! other says [`GO`]; if it says nothing, or has gone, the server goes on.
 
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;

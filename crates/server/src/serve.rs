@@ -44,10 +44,7 @@ use crate::{
 /// # Errors
 /// When it cannot start, or the cache cannot be closed cleanly.
 pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result<(), ServeError> {
-    let taken = match config.take_over {
-        true => takeover::take_over(&config, |it| check(it).map(drop))?,
-        false => Taken::default(),
-    };
+    let taken = take_over(&config)?;
     let notifier = startup::notifier();
     let slow = SlowLog::new(config.slow_request_log.map(|time| time.get()), config.show_keys);
     let metrics = Arc::new(Metrics::new(config.hotkeys_separator.get(), slow));
@@ -126,6 +123,14 @@ fn write_out(cache: Arc<Cache>, whole: bool, config: &Config, notifier: &Notifie
     // The process ends here, and its memory with it: to free millions of small objects one by one
     // would take seconds. The locks on files go with the process too.
     std::mem::forget(cache);
+}
+
+/// The sockets of the server whose place this one takes, if it is to take one.
+fn take_over(config: &Config) -> Result<Taken, ServeError> {
+    match config.take_over {
+        true => takeover::take_over(config, |config| check(config).map(drop)),
+        false => Ok(Taken::default()),
+    }
 }
 
 /// What the admin pages are made from; the cache is added when it is open.

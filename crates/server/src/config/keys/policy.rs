@@ -29,8 +29,9 @@ pub(super) const KEYS: &[SettingKey] = &[
         value_name: "PATTERN=LEVEL",
         example: "shop.*=LOCAL_QUORUM",
         help: "Raise writes at ONE and LOCAL_ONE that a quorum read may miss to this level; the \
-               first match holds. LEVEL: LOCAL_QUORUM, QUORUM, EACH_QUORUM or ALL. Without it what such a write \
-               touches is cached for at most a minute, for unknown-outcome-hold. Repeatable",
+               first match holds. LEVEL: LOCAL_QUORUM, QUORUM, EACH_QUORUM or ALL. Without it \
+               what such a write touches is cached for at most a minute, for \
+               unknown-outcome-hold. Repeatable",
         live: false,
         set: |c, v| put_list::<WriteLevelRule>(&mut c.table_write_level.rules, v),
         get: |c| all(&c.table_write_level.rules),

@@ -57,8 +57,8 @@ pub struct Invalidator {
 impl Invalidator {
     /// Drops what is named, and says in words what was dropped. When this returns, nothing of it is
     /// served any more. In a ring that is so for rows under `exclusive` at every member, and for
-    /// others at this one: each member has its own copies of those, for their bound at most. Blocks;
-    /// not to be called on a reactor.
+    /// others at this one: each member has its own copies of those, for their bound at most.
+    /// Blocks; not to be called on a reactor.
     ///
     /// # Errors
     /// What is named is not there, or the owners cannot be reached.
