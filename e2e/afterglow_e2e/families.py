@@ -176,6 +176,7 @@ CQL = {
     "afterglow_quarantines": 0,
     "afterglow_request_duration_seconds": (44, 100),
     "afterglow_requests": (44, 100),
+    "afterglow_write_outcomes": (12, 40),
     "afterglow_writes": (12, 40),
 }
 

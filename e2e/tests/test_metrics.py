@@ -160,6 +160,7 @@ def test_metrics_of_a_cql_server_are_what_was_done(cql):
     assert grown("afterglow_fills_total", frontend="cql", outcome="installed") == 10
     assert grown("afterglow_writes_total", frontend="cql", scope="row") == 11
     assert grown("afterglow_invalidations_total", frontend="cql", scope="row") == 11
+    assert grown("afterglow_write_outcomes_total", frontend="cql", outcome="dropped") == 11
     assert grown("afterglow_engine_stored_puts_total", namespace="cql") == 10
     assert grown("afterglow_backend_requests_total") >= 21, "fills and writes"
     assert grown("afterglow_errors_total") == 0
