@@ -21,4 +21,5 @@ pub mod serve;
 pub mod service_manager;
 pub mod size;
 pub mod slow_log;
+pub mod tls;
 pub mod version;

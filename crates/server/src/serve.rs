@@ -2,6 +2,7 @@
 //! signals.
 
 mod cache;
+mod certificates;
 mod ending;
 mod error;
 mod frontends;
@@ -98,6 +99,7 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
         reload::apply(&mut config, reload, &policies, logging, &live);
         front_ends.reload_users(&config);
         front_ends.reload_secrets(&config);
+        front_ends.reload_certificates();
         notifier.ready(&serving);
     });
     if let Some(signal) = signal {

@@ -212,6 +212,33 @@ fn settings_of_the_memcache_front_end_that_cannot_be_meant_are_refused() {
 }
 
 #[test]
+fn options_of_tls_that_lack_another_are_refused() {
+    let front_end = "cql = \"127.0.0.1:9043\"\nbackend = \"db\"\n";
+    for (content, hint) in [
+        ("cql-tls-cert = \"c.pem\"", "--cql-tls-key"),
+        ("cql-tls-key = \"k.pem\"", "--cql-tls-cert"),
+        ("cql-tls-client-ca = \"ca.pem\"", "--cql-tls-cert"),
+        ("backend-tls-cert = \"c.pem\"\nbackend-tls-key = \"k.pem\"", "--backend-tls-ca"),
+        ("backend-tls-ca = \"ca.pem\"\nbackend-tls-key = \"k.pem\"", "--backend-tls-cert"),
+        ("backend-tls-verify-host-name = false", "--backend-tls-ca"),
+    ] {
+        let message = faults(&file(&format!("{front_end}{content}")));
+        assert!(message.starts_with("error: a.toml:3:") || message.starts_with("error: a.toml:4:"));
+        assert!(message.contains(hint), "{content}: {message}");
+    }
+    for content in ["cql-tls-cert = \"c\"\ncql-tls-key = \"k\"", "backend-tls-ca = \"ca\""] {
+        let message = faults(&file(content));
+        assert!(message.contains("--cql 127.0.0.1:9043"), "{content}: {message}");
+    }
+    let all = "cql-tls-cert = \"c\"\ncql-tls-key = \"k\"\ncql-tls-client-ca = \"a\"
+backend-tls-ca = \"b\"\nbackend-tls-cert = \"d\"\nbackend-tls-key = \"e\"
+backend-tls-verify-host-name = false";
+    let config = load(&file(&format!("{front_end}{all}"))).unwrap().config;
+    assert!(!config.backend_tls_verify_host_name && config.cql_tls_client_ca.is_some());
+    assert!(load(&file(front_end)).unwrap().config.backend_tls_verify_host_name);
+}
+
+#[test]
 fn listening_everywhere_needs_an_address_for_drivers() {
     let content = "cql = \"0.0.0.0:9043\"\nbackend = \"10.0.0.1\"\n";
     let message = faults(&file(content));

@@ -26,6 +26,7 @@ pub(super) fn check(
         faults.push(Fault { place, message });
     };
     front_ends(config, &mut wrong);
+    tls(config, &mut wrong);
     memcache(config, &mut wrong);
     ring(config, &mut wrong);
     admin(config, &mut wrong);
@@ -84,15 +85,47 @@ fn front_ends(config: &Config, wrong: &mut Wrong<'_>) {
     }
 }
 
-fn memcache(config: &Config, wrong: &mut Wrong<'_>) {
-    let (cert, key) = (&config.memcache_tls_cert, &config.memcache_tls_key);
-    if cert.is_some() != key.is_some() {
-        let (there, missing) = match cert {
-            Some(_) => ("memcache-tls-cert", "memcache-tls-key"),
-            None => ("memcache-tls-key", "memcache-tls-cert"),
-        };
-        wrong(there, format!("TLS needs certificate and key: write `--{missing} FILE` too"));
+/// Whether each option of TLS has those that it needs. The files are looked into where they are
+/// opened, also by `check-config`.
+fn tls(config: &Config, wrong: &mut Wrong<'_>) {
+    let pairs = [
+        (&config.memcache_tls_cert, &config.memcache_tls_key, "memcache-tls"),
+        (&config.cql_tls_cert, &config.cql_tls_key, "cql-tls"),
+        (&config.backend_tls_cert, &config.backend_tls_key, "backend-tls"),
+    ];
+    for (cert, key, of) in pairs {
+        if cert.is_some() != key.is_some() {
+            let (there, missing) = if cert.is_some() { ("cert", "key") } else { ("key", "cert") };
+            let message =
+                format!("TLS needs certificate and key: write `--{of}-{missing} FILE` too");
+            wrong(&format!("{of}-{there}"), message);
+        }
     }
+    let need = |name: &str| format!("it is of use with TLS only: write `--{name} FILE` too");
+    if config.cql_tls_client_ca.is_some() && config.cql_tls_cert.is_none() {
+        wrong("cql-tls-client-ca", need("cql-tls-cert"));
+    }
+    if config.backend_tls_ca.is_none() {
+        if config.backend_tls_cert.is_some() {
+            wrong("backend-tls-cert", need("backend-tls-ca"));
+        }
+        if !config.backend_tls_verify_host_name {
+            wrong("backend-tls-verify-host-name", need("backend-tls-ca"));
+        }
+    }
+    if config.cql.is_none() {
+        for (name, given) in [
+            ("cql-tls-cert", config.cql_tls_cert.is_some()),
+            ("backend-tls-ca", config.backend_tls_ca.is_some()),
+        ] {
+            if given {
+                wrong(name, "there is no CQL front end: write `--cql 127.0.0.1:9043` too".into());
+            }
+        }
+    }
+}
+
+fn memcache(config: &Config, wrong: &mut Wrong<'_>) {
     if let (Some(memcache), Some(cql)) = (config.memcache, config.cql)
         && collide(memcache, cql)
     {

@@ -7,6 +7,8 @@ use super::{Config, Invalid};
 pub enum Group {
     /// Where clients come in and where the database is.
     FrontEnds,
+    /// TLS towards clients of the CQL front end and towards the database.
+    CqlTls,
     /// The memcached front end.
     Memcache,
     /// Several instances as one cache.
@@ -24,6 +26,7 @@ impl Group {
     pub fn heading(self) -> &'static str {
         match self {
             Group::FrontEnds => "Front ends and database",
+            Group::CqlTls => "TLS of the CQL front end",
             Group::Memcache => "Memcache front end",
             Group::Ring => "Ring",
             Group::Cache => "Cache",

@@ -5,6 +5,7 @@
 
 mod policy;
 mod ring;
+mod tls;
 
 use std::path::PathBuf;
 
@@ -31,8 +32,9 @@ pub fn nearest(name: &str) -> Option<&'static str> {
 
 /// Every setting, in the order `--help` lists them.
 pub static KEYS: &[SettingKey] = &{
-    const ROOMS: [&[SettingKey]; 3] = [OTHERS, policy::KEYS, ring::KEYS];
-    let mut all = [OTHERS[0]; ROOMS[0].len() + ROOMS[1].len() + ROOMS[2].len()];
+    const ROOMS: [&[SettingKey]; 4] = [OTHERS, tls::KEYS, policy::KEYS, ring::KEYS];
+    const COUNT: usize = ROOMS[0].len() + ROOMS[1].len() + ROOMS[2].len() + ROOMS[3].len();
+    let mut all = [OTHERS[0]; COUNT];
     let (mut at, mut room, mut key) = (0, 0, 0);
     while at < all.len() {
         if key == ROOMS[room].len() {

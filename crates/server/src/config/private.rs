@@ -1,5 +1,5 @@
-//! Files that hold passwords: small, and readable only by their owner, or by root and one of our
-//! groups. So Kubernetes gives a secret to a process that is not root.
+//! Files that hold passwords or keys: small, and readable only by their owner, or by root and one
+//! of our groups. So Kubernetes gives a secret to a process that is not root.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,7 +18,7 @@ pub enum PrivateFileError {
     #[error("cannot be read: {0}")]
     Unreadable(#[from] io::Error),
     /// Others may read or change it.
-    #[error("other users can read it (mode {0:03o}) and it holds a password: `chmod 600` it")]
+    #[error("other users can read it (mode {0:03o}) and it holds a secret: `chmod 600` it")]
     Exposed(u32),
     /// It holds something else.
     #[error("it is larger than {MAX_BYTES} bytes: shorten it")]

@@ -18,6 +18,20 @@ pub struct Config {
     /// The file with our own user and password at the database; see
     /// [`credentials`](super::credentials).
     pub backend_credentials: Option<PathBuf>,
+    /// Certificates of the CQL front end, in PEM; its clients then speak TLS.
+    pub cql_tls_cert: Option<PathBuf>,
+    /// Their key, in PEM.
+    pub cql_tls_key: Option<PathBuf>,
+    /// The CA whose certificate clients of the CQL front end must show.
+    pub cql_tls_client_ca: Option<PathBuf>,
+    /// The CA of the database's nodes; connections to them then speak TLS.
+    pub backend_tls_ca: Option<PathBuf>,
+    /// Our own certificates at the database, in PEM.
+    pub backend_tls_cert: Option<PathBuf>,
+    /// Their key, in PEM.
+    pub backend_tls_key: Option<PathBuf>,
+    /// The certificate of a node must name the host that we connect to.
+    pub backend_tls_verify_host_name: bool,
     /// The address Afterglow gives for itself in `system.local`; see [`Config::advertised`].
     pub advertise: Option<Advertise>,
     /// Drivers that see a ring are shown how many replicas the database has.
@@ -124,6 +138,13 @@ impl Default for Config {
             cql: None,
             backend: Vec::new(),
             backend_credentials: None,
+            cql_tls_cert: None,
+            cql_tls_key: None,
+            cql_tls_client_ca: None,
+            backend_tls_ca: None,
+            backend_tls_cert: None,
+            backend_tls_key: None,
+            backend_tls_verify_host_name: true,
             advertise: None,
             ring_show_replicas: false,
             memcache: None,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{
     CarriedFrom, Counter, Exposition, Family, FillOutcome, Gauge, Histogram, Kind, Label,
-    MissReason, PassReason, Path, QuarantineReason, RequestKind, TableMetrics, Tier, WriteOutcome,
-    WriteScopeLabel,
+    MissReason, PassReason, Path, QuarantineReason, RequestKind, TableMetrics, Tier, TlsFailure,
+    WriteOutcome, WriteScopeLabel,
     histogram::{BUCKETS, octaves},
 };
 use crate::hotkeys::Sampler;
@@ -50,6 +50,8 @@ pub struct FrontEndMetrics {
     pub connections_closed: Counter,
     /// Connections turned away because there were too many.
     pub connections_refused: Counter,
+    /// TLS handshakes with clients that failed.
+    pub tls_failures: Family<TlsFailure>,
     /// Bytes received from clients.
     pub bytes_received: Counter,
     /// Bytes sent to clients.
@@ -123,6 +125,8 @@ pub(super) fn expose(shards: &Shards, out: &mut Exposition) {
     single(shards, out, "afterglow_client_connections_refused_total", Count, help, |d| {
         d.connections_refused.get()
     });
+    let help = "TLS handshakes with clients that failed.";
+    family(shards, out, "tls_handshake_failures", help, |d| &d.tls_failures);
     let help = "Bytes received from clients.";
     single(shards, out, "afterglow_client_received_bytes_total", Count, help, |d| {
         d.bytes_received.get()

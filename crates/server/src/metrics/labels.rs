@@ -56,6 +56,22 @@ label! {
 }
 
 label! {
+    /// Why a TLS handshake with a client failed.
+    TlsFailure = "reason" of "cql" {
+        /// The client speaks no TLS.
+        Plain => "plain",
+        /// It took too long, or hung up.
+        Late => "late",
+        /// Too many others made theirs.
+        Crowded => "crowded",
+        /// A certificate was refused, by either side.
+        Certificate => "certificate",
+        /// Anything else.
+        Other => "other",
+    }
+}
+
+label! {
     /// Why a cacheable read was not answered from the cache: the engine's reasons, then the front
     /// end's own.
     MissReason = "reason" {

@@ -28,7 +28,7 @@ pub use histogram::Histogram;
 pub use labels::{
     CarriedFrom, ConnectFailure, FillOutcome, Label, LeaseState, LinkDrop, LinkEnd,
     LinkHandshakeFailure, MissReason, PassReason, Path, QuarantineReason, RequestKind, Tier,
-    WriteOutcome, WriteScopeLabel,
+    TlsFailure, WriteOutcome, WriteScopeLabel,
 };
 pub use memcache::MemcacheMetrics;
 pub use process::{cpu_seconds, resident_bytes};

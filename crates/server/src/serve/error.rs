@@ -8,12 +8,10 @@ use crate::{
     config::Size,
     control::ControlError,
     data_dir::DataDirError,
-    frontend::{
-        cql::cached::CachedError,
-        memcache::{MemcacheFrontEndError, TlsError},
-    },
+    frontend::{cql::cached::CachedError, memcache::MemcacheFrontEndError},
     reactor::ListenError,
     ring_link::{SecretError, TransportError},
+    tls::TlsError,
 };
 
 /// Why a server could not start, or not end well.
@@ -54,7 +52,7 @@ pub enum ServeError {
     /// The memcached front end.
     #[error(transparent)]
     Memcache(#[from] MemcacheFrontEndError),
-    /// Certificates of the memcached front end.
+    /// Certificates of a front end, or for connections to the database.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// Users of the memcached front end.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use afterglow_engine::{Cache, Durability};
 use afterglow_memcache::auth::Users;
 
+use super::certificates::TlsParts;
 use super::error::ServeError;
 use super::takeover::{HandOver, Socket, Taken};
 use crate::{
@@ -17,11 +18,12 @@ use crate::{
     },
     frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, RingSettings},
     frontend::memcache::{
-        FrontEndAddress, MemcacheFrontEnd, MemcacheFrontEndConfig, MemcacheLimits, Sockets, Tls,
+        FrontEndAddress, MemcacheFrontEnd, MemcacheFrontEndConfig, MemcacheLimits, Sockets,
     },
     metrics::Metrics,
     reactor::{Bound, Reactors},
     ring_link::Secrets,
+    tls::ServerTls,
 };
 
 /// The file of prepared statements in the data directory.
@@ -35,17 +37,14 @@ pub(super) struct Entrances {
     ring: Option<Bound>,
     secrets: Option<Secrets>,
     sockets: Sockets,
-    tls: Option<Tls>,
+    tls: TlsParts,
     users: Option<Users>,
 }
 
 impl Entrances {
     /// Reads the files and takes the addresses that are not `taken` yet. None: no address is taken.
     pub(super) fn prepare(config: &Config, taken: Option<Taken>) -> Result<Self, ServeError> {
-        let tls = match (&config.memcache_tls_cert, &config.memcache_tls_key) {
-            (Some(certificates), Some(key)) => Some(Tls::open(certificates, key)?),
-            _ => None,
-        };
+        let tls = TlsParts::open(config)?;
         let users = config.memcache_auth_file.as_deref().map(read_users).transpose()?;
         let secrets = config.ring_secret.as_deref().map(Secrets::read).transpose()?;
         let (mut cql, mut ring, mut sockets) = (None, None, Sockets::default());
@@ -77,6 +76,7 @@ pub(super) struct FrontEnds {
     memcache: Option<MemcacheFrontEnd>,
     /// The ring's.
     secrets: Option<Secrets>,
+    tls: TlsParts,
 }
 
 impl FrontEnds {
@@ -92,7 +92,7 @@ impl FrontEnds {
         let Entrances { cql, ring, secrets, sockets, tls, users } = entrances;
         let memcache = match config.has_memcache() {
             true => {
-                let front_end = memcache(config, tls, users, cache, metrics);
+                let front_end = memcache(config, tls.memcache.clone(), users, cache, metrics);
                 Some(MemcacheFrontEnd::start_on(sockets, front_end, cache, reactors)?)
             }
             false => None,
@@ -100,11 +100,12 @@ impl FrontEnds {
         let cql = match (cql, config.cql) {
             (Some(bound), Some(listen)) => {
                 let ring = ring.zip(secrets.clone());
-                Some(open_cql(config, (bound, listen), ring, cache, policies, metrics, reactors)?)
+                let entrance = CqlEntrance { bound, listen, ring, tls: &tls };
+                Some(open_cql(config, entrance, cache, policies, metrics, reactors)?)
             }
             _ => None,
         };
-        Ok(FrontEnds { cql, memcache, secrets })
+        Ok(FrontEnds { cql, memcache, secrets, tls })
     }
 
     /// Where they listen, by front end.
@@ -159,6 +160,11 @@ impl FrontEnds {
         }
     }
 
+    /// SIGHUP: reads certificates, keys and CAs again.
+    pub(super) fn reload_certificates(&self) {
+        self.tls.refresh();
+    }
+
     /// SIGHUP: reads the ring's secret again, for links that begin from then on. It stays as it is
     /// when the file is wrong.
     pub(super) fn reload_secrets(&self, config: &Config) {
@@ -193,10 +199,18 @@ impl FrontEnds {
     }
 }
 
+/// What the CQL front end needs of this machine.
+struct CqlEntrance<'a> {
+    bound: Bound,
+    /// As configured: the port may be 0.
+    listen: std::net::SocketAddr,
+    ring: Option<(Bound, Secrets)>,
+    tls: &'a TlsParts,
+}
+
 fn open_cql(
     config: &Config,
-    (bound, listen): (Bound, std::net::SocketAddr),
-    ring: Option<(Bound, Secrets)>,
+    CqlEntrance { bound, listen, ring, tls }: CqlEntrance<'_>,
     cache: &Arc<Cache>,
     policies: &Arc<LivePolicies>,
     metrics: &Arc<Metrics>,
@@ -219,6 +233,8 @@ fn open_cql(
         listen,
         backends: config.backend.clone(),
         credentials: config.backend_credentials.clone(),
+        tls: tls.cql.clone(),
+        backend_tls: tls.backend.clone(),
         advertise: config.advertise,
         host_id: Some(cached.host_id()),
         ring: RingSettings { show_replicas: config.ring_show_replicas, ..Default::default() },
@@ -255,7 +271,7 @@ fn read_users(path: &Path) -> Result<Users, ServeError> {
 
 fn memcache(
     config: &Config,
-    tls: Option<Tls>,
+    tls: Option<Arc<ServerTls>>,
     users: Option<Users>,
     cache: &Cache,
     metrics: &Arc<Metrics>,

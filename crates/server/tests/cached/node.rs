@@ -192,6 +192,8 @@ impl Setup {
                 port: self.database.port(),
             }],
             credentials: self.credentials.clone(),
+            tls: None,
+            backend_tls: None,
             advertise: None,
             host_id: Some(cached.host_id()),
             ring: RingSettings::default(),

@@ -9,6 +9,7 @@ use afterglow::config::HostPort;
 use afterglow::frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, PassThrough, RingSettings, Router};
 use afterglow::metrics::Metrics;
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
+use afterglow::tls::{ClientTls, ServerTls};
 use afterglow_cql::frame::Version;
 
 use crate::client::Client;
@@ -24,11 +25,19 @@ struct Shape {
     reactors: usize,
     plans: Option<PathBuf>,
     ring: RingSettings,
+    tls: Option<Arc<ServerTls>>,
+    backend_tls: Option<Arc<ClientTls>>,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { reactors: 2, plans: None, ring: RingSettings::default() }
+        Self {
+            reactors: 2,
+            plans: None,
+            ring: RingSettings::default(),
+            tls: None,
+            backend_tls: None,
+        }
     }
 }
 
@@ -65,6 +74,16 @@ impl Proxy {
         Self::whole(backends, driver, router, Shape::default())
     }
 
+    /// With TLS towards clients, the database, or both.
+    pub fn secured(
+        backend: SocketAddr,
+        tls: Option<Arc<ServerTls>>,
+        backend_tls: Option<Arc<ClientTls>>,
+    ) -> Self {
+        let shape = Shape { tls, backend_tls, ..Shape::default() };
+        Self::whole(&[backend], Driver::Auto, Arc::new(PassThrough), shape)
+    }
+
     /// With one reactor rather than two.
     pub fn on_one_reactor(backend: SocketAddr) -> Self {
         Self::routed_on_one_reactor(backend, Arc::new(PassThrough))
@@ -80,7 +99,7 @@ impl Proxy {
         backends: &[SocketAddr],
         driver: Driver,
         router: Arc<dyn Router>,
-        Shape { reactors, plans, ring }: Shape,
+        Shape { reactors, plans, ring, tls, backend_tls }: Shape,
     ) -> Self {
         let reactors =
             Reactors::start(&ReactorsConfig { threads: Some(reactors), driver }).unwrap();
@@ -91,6 +110,8 @@ impl Proxy {
                 .map(|at| HostPort { host: at.ip().to_string(), port: at.port() })
                 .collect(),
             credentials: None,
+            tls,
+            backend_tls,
             advertise: None,
             host_id: Some(uuid::Uuid::from_u128(42)),
             ring,

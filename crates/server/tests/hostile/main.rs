@@ -8,13 +8,13 @@ mod tls_sessions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::ManuallyDrop;
 use std::net::TcpStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use afterglow::frontend::memcache::{
-    MemcacheFrontEnd, MemcacheFrontEndConfig, MemcacheLimits, Tls,
-};
+use afterglow::frontend::memcache::{MemcacheFrontEnd, MemcacheFrontEndConfig, MemcacheLimits};
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
+use afterglow::tls::{ServerFiles, ServerTls};
 use afterglow_engine::device::DeviceConfig;
 use afterglow_engine::{Cache, Config, Durability};
 use tempfile::TempDir;
@@ -78,8 +78,13 @@ impl Opened {
     }
 
     fn with_tls() -> Opened {
+        let open = |certificates: &Path, key: &Path| {
+            let (certificates, key) = (certificates.to_owned(), key.to_owned());
+            let files = ServerFiles { certificates, key, private_key: false, client_ca: None };
+            ServerTls::open(files).unwrap()
+        };
         let [certificates, key] = tls::files();
-        Opened::new(|config| config.tls = Some(Tls::open(certificates, key).unwrap()))
+        Opened::new(|config| config.tls = Some(Arc::new(open(certificates, key))))
     }
 
     /// A connection to the TCP port.

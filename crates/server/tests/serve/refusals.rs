@@ -30,6 +30,30 @@ fn a_port_in_use_is_said_with_the_way_out() {
     }
 }
 
+/// `check-config` and `serve` refuse these flags beside those of a usual start.
+fn refuses(dir: &Path, bad: &[&str], hint: &str) {
+    // A flag that is given twice is an error of its own.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_afterglow"));
+    let data = dir.join("data").display().to_string();
+    let usual = [
+        ("--cql", "127.0.0.1:0"),
+        ("--backend", "127.0.0.1:9"),
+        ("--admin", "127.0.0.1:0"),
+        ("--memory", "64MiB"),
+        ("--flash-size", "64MiB"),
+        ("--reactors", "1"),
+        ("--data-dir", &data),
+    ];
+    let front_end = ["--memcache", "127.0.0.1:0"];
+    let front_end = if bad.contains(&"--memcache") { &[][..] } else { &front_end[..] };
+    command.arg("serve").args(bad).args(front_end);
+    usual.iter().filter(|(flag, _)| !bad.contains(flag)).for_each(|(flag, value)| {
+        command.args([flag, value]);
+    });
+    let error = refused_by_both(command);
+    assert!(error.contains(hint), "{bad:?}: {error}");
+}
+
 #[test]
 fn check_config_refuses_what_serve_refuses_and_in_the_same_words() {
     let dir = tempfile::tempdir().unwrap();
@@ -40,7 +64,6 @@ fn check_config_refuses_what_serve_refuses_and_in_the_same_words() {
     std::fs::write(at("users"), "no colon").unwrap();
     std::fs::write(at("cert"), "no certificate").unwrap();
     std::fs::create_dir(at("folder")).unwrap();
-    let front_end = ["--memcache", "127.0.0.1:0"];
     let (users, cert, letters) = (at("users"), at("cert"), at("letters"));
     let flash = |path: &str, size: &str| format!("{path}:{size}");
     let (folder, missing) = (flash(&at("folder"), "64MiB"), at("missing"));
@@ -74,30 +97,43 @@ fn check_config_refuses_what_serve_refuses_and_in_the_same_words() {
         (&["--memcache-idle-timeout", "0s"], "`off` for no limit"),
         (&["--cql", "0.0.0.0:0"], "--advertise"),
     ];
-    for (bad, hint) in table {
-        // A flag that is given twice is an error of its own.
-        let mut command = Command::new(env!("CARGO_BIN_EXE_afterglow"));
-        let data = at("data");
-        let usual = [
-            ("--cql", "127.0.0.1:0"),
-            ("--backend", "127.0.0.1:9"),
-            ("--admin", "127.0.0.1:0"),
-            ("--memory", "64MiB"),
-            ("--flash-size", "64MiB"),
-            ("--reactors", "1"),
-            ("--data-dir", &data),
-        ];
-        let front_end = if bad.contains(&"--memcache") { &[][..] } else { &front_end[..] };
-        command.arg("serve").args(*bad).args(front_end);
-        usual.iter().filter(|(flag, _)| !bad.contains(flag)).for_each(|(flag, value)| {
-            command.args([flag, value]);
-        });
-        let error = refused_by_both(command);
-        assert!(error.contains(hint), "{bad:?}: {error}");
-    }
+    table.iter().for_each(|(bad, hint)| refuses(dir.path(), bad, hint));
     assert!(!Path::new(&at("data")).exists(), "what was refused left something behind");
     assert!(!Path::new(&missing).exists());
     assert!(!Path::new("/dev/afterglow-no-such-device").exists());
+}
+
+#[test]
+fn certificates_that_cannot_be_used_are_refused_by_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let made = |name: &str| format!("{}/tests/tls/{name}", env!("CARGO_MANIFEST_DIR"));
+    for (name, mode) in [("server.key", 0o600), ("client.key", 0o600), ("second.key", 0o604)] {
+        std::fs::copy(made(name), at(name)).unwrap();
+        std::fs::set_permissions(at(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let (pem, key, ca) = (made("server.pem"), at("server.key"), made("ca.pem"));
+    let (other_key, open_key) = (at("client.key"), at("second.key"));
+    std::fs::write(at("cert"), "no certificate").unwrap();
+    let (cert, missing) = (at("cert"), at("missing"));
+    let table: &[(&[&str], &str)] = &[
+        (&["--cql-tls-cert", &missing, "--cql-tls-key", &key], "cannot read certificates"),
+        (&["--cql-tls-cert", &pem, "--cql-tls-key", &missing], "cannot be read"),
+        (&["--cql-tls-cert", &pem, "--cql-tls-key", &other_key], "does not fit"),
+        (&["--cql-tls-cert", &pem, "--cql-tls-key", &open_key], "chmod 600"),
+        (&["--cql-tls-cert", &pem], "--cql-tls-key"),
+        (
+            &["--cql-tls-cert", &pem, "--cql-tls-key", &key, "--cql-tls-client-ca", &cert],
+            "cannot be used as a CA",
+        ),
+        (&["--backend-tls-ca", &missing], "cannot be used as a CA"),
+        (
+            &["--backend-tls-ca", &ca, "--backend-tls-cert", &pem, "--backend-tls-key", &open_key],
+            "chmod 600",
+        ),
+        (&["--backend-tls-verify-host-name=false"], "--backend-tls-ca"),
+    ];
+    table.iter().for_each(|(bad, hint)| refuses(dir.path(), bad, hint));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
@@ -24,6 +24,7 @@ use crate::frontend::cql::shared::{CqlSettings, CqlShared};
 use crate::frontend::cql::statements::prepared::PreparedStore;
 use crate::metrics::{Kind, Metrics};
 use crate::reactor::{Bound, ListenError, Listener, Reactors};
+use crate::tls::{ClientTls, ServerTls};
 
 /// What a CQL front end needs to know.
 #[derive(Clone)]
@@ -35,6 +36,10 @@ pub struct CqlFrontEndConfig {
     /// The file with our own user and password, for where the database asks; see
     /// [`crate::config::credentials`].
     pub credentials: Option<PathBuf>,
+    /// Certificates, when clients are to speak TLS.
+    pub tls: Option<Arc<ServerTls>>,
+    /// Speaks TLS with the database.
+    pub backend_tls: Option<Arc<ClientTls>>,
     /// The address to give drivers; `None`: the one it listens on.
     pub advertise: Option<Advertise>,
     /// The host id to give drivers, the same after every restart; `None`: the database node's own.
@@ -119,10 +124,13 @@ impl CqlFrontEnd {
             refresh: Mutex::default(),
             untold: Mutex::default(),
             sessions: Arc::default(),
+            closing: AtomicBool::new(false),
             listener: Box::new(config.router.clone()),
             config: CqlSettings {
                 backends: config.backends,
                 credentials: config.credentials,
+                tls: config.tls,
+                backend_tls: config.backend_tls,
                 advertise: config.advertise,
                 host_id: config.host_id,
                 ring: config.ring,
@@ -164,6 +172,8 @@ impl CqlFrontEnd {
     pub fn drain(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         self.listener.stop();
+        // Before those that there are: a handshake that ends later finds it.
+        self.front_end.closing.store(true, Ordering::Release);
         self.on_every_reactor(|reactor_state| {
             reactor_state.clients().iter().for_each(|client| client.stop_reading())
         });

@@ -19,6 +19,7 @@ use crate::frontend::cql::cluster::pool::{Pool, Who};
 use crate::frontend::cql::cluster::routes::Routes;
 use crate::frontend::cql::shared::CqlShared;
 use crate::metrics::{BackendMetrics, FrontEndMetrics};
+use crate::tls::HandshakeTurns;
 
 /// Bytes that plans of text are reckoned to take on each reactor, in each of two halves.
 const PLANNED: usize = 16 * 1024 * 1024;
@@ -26,6 +27,10 @@ const PLANNED: usize = 16 * 1024 * 1024;
 const OVERHEAD: usize = 1024;
 /// A text longer than this is planned anew each time.
 const LONGEST_PLANNED: usize = 64 * 1024;
+
+/// TLS handshakes with clients that a reactor makes at once. A client that is slow takes a place
+/// for the time that a handshake may take, and no processor.
+const HANDSHAKES: usize = 256;
 
 /// Held by who checks a user's credentials.
 type Turn = futures_util::lock::Mutex<()>;
@@ -67,6 +72,10 @@ pub struct CqlReactorState {
     pub permissions: PermissionCache,
     /// Users whose credentials are being checked: one check at a time for each.
     logins: RefCell<HashMap<Box<str>, Weak<Turn>>>,
+    /// TLS handshakes with clients that are under way.
+    pub handshakes: Rc<HandshakeTurns>,
+    /// When it was last said that one failed.
+    pub complained: Cell<Option<Instant>>,
     /// This reactor's counters.
     pub metrics: Arc<FrontEndMetrics>,
     /// This reactor's counters of the database.
@@ -105,12 +114,15 @@ impl CqlReactorState {
                 Rc::new(Self {
                     pool: Rc::new(Pool::new(
                         front_end.addresses.clone(),
+                        front_end.config.backend_tls.clone(),
                         backend_metrics.clone(),
                         front_end.reactors.count(),
                     )),
                     routes: Routes::new(front_end.topology.current()),
                     permissions: PermissionCache::default(),
                     logins: RefCell::default(),
+                    handshakes: Rc::new(HandshakeTurns::new(HANDSHAKES)),
+                    complained: Cell::default(),
                     metrics: front_end.config.metrics.front_end("cql"),
                     backend_metrics,
                     clients: RefCell::default(),
@@ -154,9 +166,7 @@ impl CqlReactorState {
                     self.pool.adopt(node, &who, backend);
                     return Ok(user);
                 }
-                Err(error @ (ConnectError::Unreachable { .. } | ConnectError::Timeout(_))) => {
-                    last = Some(error)
-                }
+                Err(error) if error.leaves_others() => last = Some(error),
                 Err(error) => return Err(error),
             }
         }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use afterglow_cql::frame::{Envelope, Version};
@@ -28,6 +29,7 @@ use crate::frontend::cql::statements::prepared::PreparedStore;
 use crate::frontend::sessions::Sessions;
 use crate::metrics::{BackendMetrics, Metrics};
 use crate::reactor::Reactors;
+use crate::tls::{ClientTls, ServerTls};
 
 /// How long an acknowledgement of a schema change waits for our own view of it.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(20);
@@ -44,6 +46,10 @@ pub struct CqlSettings {
     /// The file with our own user and password, for where the database asks; see
     /// [`crate::config::credentials`].
     pub credentials: Option<PathBuf>,
+    /// Certificates, when clients are to speak TLS.
+    pub tls: Option<Arc<ServerTls>>,
+    /// Speaks TLS with the database.
+    pub backend_tls: Option<Arc<ClientTls>>,
     /// The address to give drivers; `None`: the one it listens on.
     pub advertise: Option<Advertise>,
     /// The host id to give drivers, the same after every restart; `None`: the database node's own.
@@ -88,6 +94,8 @@ pub struct CqlShared {
     /// read, be it by the next control connection.
     pub(super) untold: Mutex<Vec<Vec<u8>>>,
     pub(super) sessions: Arc<Sessions>,
+    /// No client is served any more from now on.
+    pub(super) closing: AtomicBool,
 }
 
 impl CqlShared {
@@ -152,7 +160,8 @@ impl CqlShared {
         let login = self.own_login()?;
         let connect = |node| {
             let (login, events, metrics) = (login.clone(), events.cloned(), metrics.clone());
-            let dial = Dial { version, keyspace: None, login, events, metrics };
+            let tls = self.config.backend_tls.clone();
+            let dial = Dial { version, keyspace: None, login, events, tls, metrics };
             let address = self.addresses.get(node);
             async move { Backend::connect(&address, dial).await }
         };

@@ -22,8 +22,8 @@ use super::options::REQUESTS_PER_EVENT;
 use super::reactor_state::{Info, MemcacheReactorState};
 use super::session::{MemcacheSession, Performed};
 use super::shared::MemcacheShared;
-use super::tls::TlsOrPlain;
 use super::watchers::Watching;
+use crate::tls::TlsOrPlain;
 
 /// Read buffer of a connection: small, because there may be many; doubles when filled by one read,
 /// up to [`FREE`].
@@ -82,7 +82,7 @@ pub async fn serve<S: Stream>(
     };
     let _guard = guard;
     let _counted = front_end.sessions.enter();
-    let tls = front_end.config.tls.as_ref().filter(|_| ends.tls);
+    let tls = front_end.config.tls.as_deref().filter(|_| ends.tls);
     let transport = match TlsOrPlain::new(tls) {
         Ok(transport) => transport,
         Err(error) => return tracing::warn!(%error, "a TLS handshake failed"),

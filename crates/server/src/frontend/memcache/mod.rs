@@ -15,6 +15,7 @@
 
 mod answers;
 mod budget;
+mod certificates;
 mod connection;
 mod counted;
 mod delete;
@@ -43,7 +44,6 @@ mod stats;
 mod store;
 #[cfg(test)]
 mod tests;
-mod tls;
 mod version;
 mod watch;
 mod watchers;
@@ -52,4 +52,3 @@ pub use front_end::{MemcacheFrontEnd, MemcacheFrontEndError, Sockets, look};
 pub use limits::MemcacheLimits;
 pub use options::{FrontEndAddress, MemcacheFrontEndConfig};
 pub use store::NAMESPACE;
-pub use tls::{Tls, TlsError};

@@ -10,8 +10,8 @@ use afterglow_engine::Durability;
 use afterglow_memcache::auth::Users;
 
 use super::limits::MemcacheLimits;
-use super::tls::Tls;
 use crate::metrics::Metrics;
+use crate::tls::ServerTls;
 
 /// Requests of a connection that are carried out before others have their turn, as memcached's
 /// `-R`.
@@ -24,7 +24,7 @@ pub struct MemcacheFrontEndConfig {
     /// Unix socket to listen on as well.
     pub unix: Option<PathBuf>,
     /// Certificates, when clients of `listen` are to speak TLS.
-    pub tls: Option<Tls>,
+    pub tls: Option<Arc<ServerTls>>,
     /// Who may come in; `None`: anybody.
     pub users: Option<Users>,
     /// What may change while it serves.

@@ -15,7 +15,7 @@ use super::metering::slow;
 use super::session::{MemcacheSession, Performed};
 use super::shared::MemcacheShared;
 use super::version::version;
-use super::{stats, tls};
+use super::{certificates, stats};
 use crate::metrics::Path;
 
 impl MemcacheSession {
@@ -76,7 +76,8 @@ impl MemcacheSession {
                 self.answers.push(|out| Reply::Text { quiet }.done(out));
             }
             Request::RefreshCertificates => {
-                let line = tls::refresh(self.reactor_state.front_end.config.tls.as_ref());
+                let line =
+                    certificates::refresh(self.reactor_state.front_end.config.tls.as_deref());
                 self.answers.push(|out| out.extend_from_slice(line.as_bytes()));
             }
         }

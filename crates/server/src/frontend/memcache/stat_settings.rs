@@ -10,9 +10,10 @@ pub fn lines(front_end: &MemcacheShared) -> Vec<(String, String)> {
     let config = &front_end.config;
     let stats = front_end.cache.stats();
     let on = |set: bool| if set { "yes" } else { "no" };
-    let tls =
-        config.tls.as_ref().map(|tls| tls.files().map(|path| path.display().to_string()).into());
-    let tls: Option<(String, String)> = tls;
+    let tls = config.tls.as_ref().map(|tls| {
+        let files = tls.files();
+        (files.certificates.display().to_string(), files.key.display().to_string())
+    });
     let (mut port, mut inter, mut socket) = (0, "NULL".to_string(), "NULL".to_string());
     for address in front_end.addresses.read().iter() {
         match address {

@@ -286,9 +286,7 @@ async fn in_keyspace(
     let mut last = None;
     for node in client.reactor_state.candidates(None).nodes {
         match client.reactor_state.pool.acquire(node, &who).await {
-            Err(error @ (ConnectError::Unreachable { .. } | ConnectError::Timeout(_))) => {
-                last = Some(error)
-            }
+            Err(error) if error.leaves_others() => last = Some(error),
             decided => return decided,
         }
     }

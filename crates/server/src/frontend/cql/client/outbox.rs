@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use afterglow_cql::frame::{Compression, Encoder, Header};
@@ -11,6 +12,7 @@ use compio::io::AsyncWrite;
 use compio::net::TcpStream;
 
 use crate::reactor::Wake;
+use crate::tls::TlsSession;
 
 /// A write buffer larger than this is given back after use, so that one large answer does not cost
 /// memory for ever.
@@ -20,6 +22,8 @@ const KEEP_BUFFER: usize = 256 * 1024;
 /// of the reactor, goes out together in the next write.
 pub struct Outbox {
     stream: TcpStream,
+    /// The connection's TLS, which whoever reads has too.
+    tls: Option<Rc<RefCell<TlsSession>>>,
     encoder: RefCell<Encoder>,
     /// Bytes handed to the kernel and not yet taken by it.
     writing: Cell<usize>,
@@ -48,10 +52,12 @@ impl Drop for Torn<'_> {
 }
 
 impl Outbox {
-    /// The outgoing half of `stream`; somebody must [`run`](Outbox::run) it.
-    pub fn new(stream: TcpStream) -> Self {
+    /// The outgoing half of `stream`, whose TLS handshake has been made if it has TLS. Somebody
+    /// must [`run`](Outbox::run) it.
+    pub fn new(stream: TcpStream, tls: Option<Rc<RefCell<TlsSession>>>) -> Self {
         Self {
             stream,
+            tls,
             encoder: RefCell::default(),
             writing: Cell::new(0),
             moved: Cell::new(Instant::now()),
@@ -122,6 +128,22 @@ impl Outbox {
         self.space.wake();
     }
 
+    /// Has what TLS wants to say of its own written: whoever reads has given it something.
+    pub fn nudge_tls(&self) {
+        if self.tls_wants_write() {
+            self.work.wake();
+        }
+    }
+
+    fn tls_wants_write(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.borrow().wants_write())
+    }
+
+    /// Makes the bytes what the socket is to be given; false when TLS takes nothing more.
+    fn seal(&self, buffer: &mut Vec<u8>) -> bool {
+        self.tls.as_ref().is_none_or(|tls| tls.borrow_mut().seal(buffer).is_ok())
+    }
+
     /// Reads nothing more: the reading task sees the end of the stream.
     pub fn stop_reading(&self) {
         // Fails on a socket that is closed already, which is as good.
@@ -148,7 +170,7 @@ impl Outbox {
     pub async fn run(&self, written: impl Fn(usize)) {
         let mut stream = self.stream.clone();
         let mut buffer = Vec::new();
-        while self.next(&mut buffer).await {
+        while self.next(&mut buffer).await && self.seal(&mut buffer) {
             let len = buffer.len();
             self.moved.set(Instant::now());
             let mut taken = 0;
@@ -175,6 +197,12 @@ impl Outbox {
         self.abort();
     }
 
+    /// Whether there is a last word to write.
+    fn says_goodbye(&self) -> bool {
+        self.tls.iter().for_each(|tls| tls.borrow_mut().close());
+        self.tls_wants_write()
+    }
+
     /// Waits for something to write; false when there will be nothing any more.
     async fn next(&self, buffer: &mut Vec<u8>) -> bool {
         self.work
@@ -186,7 +214,8 @@ impl Outbox {
                         encoder.take_into(buffer);
                         Some(true)
                     }
-                    OutboxState::Finishing => Some(false),
+                    _ if self.tls_wants_write() => Some(true),
+                    OutboxState::Finishing => Some(self.says_goodbye()),
                     OutboxState::Open => None,
                 }
             })

@@ -1,8 +1,10 @@
 //! A client's connection from its first byte to its last.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use afterglow_cql::error::{ErrorCode, ProtocolError};
@@ -22,6 +24,7 @@ use crate::frontend::cql::client::budget::FREE;
 use crate::frontend::cql::client::dispatch;
 use crate::frontend::cql::client::habits::DriverHabits;
 use crate::frontend::cql::client::outbox::Outbox;
+use crate::frontend::cql::client::secure::secure;
 use crate::frontend::cql::client::state::{Client, Responder};
 use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::error::{CallError, ConnectError};
@@ -32,6 +35,7 @@ use crate::frontend::cql::router::Router;
 use crate::frontend::cql::shared::CqlShared;
 use crate::metrics::{Path, RequestKind};
 use crate::reactor::{ConnectionGuard, yield_now};
+use crate::tls::TlsSession;
 
 /// Read buffer of a connection: small, because there may be many; grows to the larger size when
 /// filled by one read.
@@ -60,17 +64,26 @@ const CQL_VERSION: &str = "3.4.7";
 pub async fn serve(
     front_end: Arc<CqlShared>,
     router: Arc<dyn Router>,
-    stream: TcpStream,
+    mut stream: TcpStream,
     peer: SocketAddr,
     guard: ConnectionGuard,
 ) {
+    let mut secured = None;
+    if let Some(tls) = &front_end.config.tls {
+        let reactor_state = CqlReactorState::of(&front_end);
+        secured = secure(&reactor_state, tls, &mut stream, peer).await;
+        if secured.is_none() || front_end.closing.load(Ordering::Acquire) {
+            return;
+        }
+    }
+    let (tls, came) = secured.map(|client| (client.session, client.came)).unzip();
     let _counted = (guard, front_end.sessions.enter());
     let reactor_state = CqlReactorState::of(&front_end);
     let client = Rc::new(Client::new(
         reactor_state.clone(),
         reactor_state.next_client_id(),
         peer,
-        Outbox::new(stream.clone()),
+        Outbox::new(stream.clone(), tls.clone()),
     ));
     reactor_state.metrics.connections_opened.inc();
     reactor_state.add(client.id, client.clone());
@@ -85,11 +98,12 @@ pub async fn serve(
     });
     let mut decoder = Decoder::for_requests().with_max_envelope(MAX_BEFORE_LOGIN);
     decoder.hold_above(HOLD_ABOVE);
-    let mut session = ClientSession { client: client.clone(), router, decoder, may_take: None };
+    let mut session =
+        ClientSession { client: client.clone(), router, decoder, tls, may_take: None };
     if let Cluster::Known { version, .. } = front_end.cluster() {
         session.decoder.set_highest(version);
     }
-    session.read(stream).await;
+    session.read(stream, &came.unwrap_or_default()).await;
     client.wait_for_answers().await;
     client.out.finish();
     // The writer ends when everything is sent or cannot be; it never panics.
@@ -110,6 +124,8 @@ struct ClientSession {
     client: Rc<Client>,
     router: Arc<dyn Router>,
     decoder: Decoder,
+    /// The connection's TLS.
+    tls: Option<Rc<RefCell<TlsSession>>>,
     /// How long it may still be waited for the large request that is arriving. What is between its
     /// parts, and takes time here, does not count.
     may_take: Option<Duration>,
@@ -124,7 +140,12 @@ fn arrives_within(bytes: usize) -> Duration {
 struct Hangup;
 
 impl ClientSession {
-    async fn read(&mut self, mut stream: TcpStream) {
+    /// `came` came with the TLS handshake.
+    async fn read(&mut self, mut stream: TcpStream, came: &[u8]) {
+        self.decoder.feed(came);
+        if !came.is_empty() && self.take_all(Instant::now()).await.is_err() {
+            return;
+        }
         let mut buffer = Vec::with_capacity(READ_BUFFER.0);
         while !self.client.out.is_closed() {
             let Some(BufResult(result, returned)) = self.in_time(stream.read(buffer)).await else {
@@ -133,16 +154,29 @@ impl ClientSession {
             buffer = returned;
             let Ok(1..) = result else { return };
             self.client.reactor_state.metrics.bytes_received.add(buffer.len() as u64);
-            self.decoder.feed(&buffer);
+            let open = self.take_in(&buffer);
             let full = buffer.len() == buffer.capacity();
             buffer.clear();
             if full && buffer.capacity() < READ_BUFFER.1 {
                 buffer.reserve(buffer.capacity() * 2);
             }
-            if self.take_all(Instant::now()).await.is_err() {
+            if self.take_all(Instant::now()).await.is_err() || !open {
                 return;
             }
         }
+    }
+
+    /// Gives the decoder what came from the socket; false when that was the last, as TLS has it.
+    fn take_in(&mut self, raw: &[u8]) -> bool {
+        let Some(tls) = &self.tls else {
+            self.decoder.feed(raw);
+            return true;
+        };
+        let mut plain = Vec::with_capacity(raw.len());
+        let open = tls.borrow_mut().open(raw, &mut plain);
+        self.client.out.nudge_tls();
+        self.decoder.feed(&plain);
+        open
     }
 
     /// What `reading` gives, if it does before the large request that is arriving is late.
@@ -406,7 +440,13 @@ impl ClientSession {
         let version = envelope.header.version;
         let mut failed = CallError::NotSent("no backend is configured".into());
         for target in &reactor_state.front_end.config.backends {
-            let opened = Backend::dedicated(target, version, &reactor_state.backend_metrics).await;
+            let opened = Backend::dedicated(
+                target,
+                version,
+                reactor_state.front_end.config.backend_tls.as_ref(),
+                &reactor_state.backend_metrics,
+            )
+            .await;
             let backend = match opened {
                 Ok(backend) => backend,
                 Err(error) => {

@@ -21,6 +21,7 @@ use crate::frontend::cql::cluster::nodes;
 use crate::frontend::cql::cluster::query::{ControlConnectionError, fetch};
 use crate::frontend::cql::cluster::rows::{Fetched, FetchedRow};
 use crate::frontend::cql::shared::CqlShared;
+use crate::tls::ClientTls;
 
 /// How long a schema change waits until all nodes have it.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -73,7 +74,8 @@ impl Away {
         let asked = topology.nodes.iter().filter(|node| hosts.contains(&node.host_id));
         let asked = asked.map(|node| {
             let target = front_end.addresses.get(node.id);
-            async move { (node.host_id, answers(&target, version).await) }
+            let tls = front_end.config.backend_tls.as_ref();
+            async move { (node.host_id, answers(&target, version, tls).await) }
         });
         for (host, answered) in join_all(asked).await {
             if !answered {
@@ -89,11 +91,11 @@ fn host_id(row: &FetchedRow<'_>) -> Option<Uuid> {
 }
 
 /// Whether a node answers a question that comes before any login.
-async fn answers(target: &HostPort, version: Version) -> bool {
+async fn answers(target: &HostPort, version: Version, tls: Option<&Arc<ClientTls>>) -> bool {
     // Not counted: it is no connection that requests could use.
     let metrics = Arc::default();
     let connected =
-        compio::time::timeout(PROBE, Backend::dedicated(target, version, &metrics)).await;
+        compio::time::timeout(PROBE, Backend::dedicated(target, version, tls, &metrics)).await;
     let Ok(Ok(backend)) = connected else { return false };
     let answer =
         compio::time::timeout(PROBE, backend.call(Opcode::Options, Flags::NONE, Bytes::new()))

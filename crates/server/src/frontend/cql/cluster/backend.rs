@@ -22,8 +22,10 @@ use crate::frontend::cql::client::outbox::Outbox;
 use crate::frontend::cql::cluster::answer::{parsed, result_kind};
 use crate::frontend::cql::cluster::error::{CONNECT_TIMEOUT, CallError, ConnectError, HESITATION};
 use crate::frontend::cql::cluster::login::Login;
+use crate::frontend::cql::cluster::secure;
 use crate::frontend::cql::streams::{MAX_IN_FLIGHT, MAX_STREAMS, Queued, Waiters};
 use crate::metrics::{BackendMetrics, ConnectFailure};
+use crate::tls::{ClientTls, TlsSession};
 
 /// How often a connection is looked after.
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -75,6 +77,8 @@ pub struct Dial {
     pub keyspace: Option<Rc<str>>,
     /// What to say when the server asks who we are.
     pub login: Option<Login>,
+    /// Speaks TLS with the server; `None`: nobody does.
+    pub tls: Option<Arc<ClientTls>>,
     /// Gets what the server pushes.
     pub events: Option<mpsc::UnboundedSender<Envelope>>,
     /// Where to count.
@@ -84,6 +88,7 @@ pub struct Dial {
 /// A connection to the database. All clones of the `Rc` are on one reactor.
 pub struct Backend {
     out: Outbox,
+    pub(super) tls: Option<Rc<RefCell<TlsSession>>>,
     version: Version,
     keyspace: Option<Rc<str>>,
     target: HostPort,
@@ -117,10 +122,11 @@ impl Backend {
     pub async fn dedicated(
         target: &HostPort,
         version: Version,
+        tls: Option<&Arc<ClientTls>>,
         metrics: &Arc<BackendMetrics>,
     ) -> Result<Rc<Self>, ConnectError> {
-        let dial =
-            Dial { version, keyspace: None, login: None, events: None, metrics: metrics.clone() };
+        let (tls, metrics) = (tls.cloned(), metrics.clone());
+        let dial = Dial { version, keyspace: None, login: None, events: None, tls, metrics };
         let backend = Self::open(target, &dial, false).await?;
         backend.set_ready();
         Ok(backend)
@@ -145,13 +151,19 @@ impl Backend {
             reason: error.to_string().into(),
         };
         let connecting = TcpStream::connect((target.host.as_str(), target.port));
-        let stream = compio::time::timeout(CONNECT_TIMEOUT, connecting)
+        let mut stream = compio::time::timeout(CONNECT_TIMEOUT, connecting)
             .await
             .map_err(|_| ConnectError::Timeout(address.clone()))?
             .map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
+        let mut came = Vec::new();
+        let tls = match &dial.tls {
+            Some(tls) => Some(secure::secure(tls, target, &mut stream, &mut came).await?),
+            None => None,
+        };
         let backend = Rc::new(Self {
-            out: Outbox::new(stream.clone()),
+            out: Outbox::new(stream.clone(), tls.clone()),
+            tls,
             version: dial.version,
             keyspace: dial.keyspace.clone(),
             target: target.clone(),
@@ -170,7 +182,7 @@ impl Backend {
         });
         let (writer, reader, keeper) = (backend.clone(), backend.clone(), Rc::downgrade(&backend));
         compio::runtime::spawn(async move { writer.out.run(|_| ()).await }).detach();
-        compio::runtime::spawn(async move { reader.read(stream).await }).detach();
+        compio::runtime::spawn(async move { reader.read(stream, came).await }).detach();
         compio::runtime::spawn(async move {
             loop {
                 compio::time::sleep(HEARTBEAT).await;
@@ -334,8 +346,10 @@ impl Backend {
         result.await.unwrap_or(Err(CallError::Lost))
     }
 
-    async fn read(self: Rc<Self>, mut stream: TcpStream) {
+    /// `came` came with the TLS handshake.
+    async fn read(self: Rc<Self>, mut stream: TcpStream, came: Vec<u8>) {
         let mut decoder = Decoder::for_responses();
+        decoder.feed(&came);
         let mut buffer = Vec::with_capacity(READ_BUFFER);
         let mut failure = ConnectFailure::Lost;
         while !self.is_closed() {
@@ -343,15 +357,31 @@ impl Backend {
             buffer = returned;
             let Ok(1..) = result else { break };
             self.last_heard.set(Instant::now());
-            decoder.feed(&buffer);
+            let open = self.take_in(&buffer, &mut decoder);
             buffer.clear();
             if let Err(error) = self.answers(&mut decoder) {
                 tracing::warn!(address = %self.address, %error, "the database sent an answer that cannot be parsed");
                 failure = ConnectFailure::Protocol;
                 break;
             }
+            if !open {
+                break;
+            }
         }
         self.end(failure);
+    }
+
+    /// Gives the decoder what came from the socket; false when that was the last, as TLS has it.
+    fn take_in(&self, raw: &[u8], decoder: &mut Decoder) -> bool {
+        let Some(tls) = &self.tls else {
+            decoder.feed(raw);
+            return true;
+        };
+        let mut plain = Vec::with_capacity(raw.len());
+        let open = tls.borrow_mut().open(raw, &mut plain);
+        self.out.nudge_tls();
+        decoder.feed(&plain);
+        open
     }
 
     /// Hands out every whole answer.

@@ -40,7 +40,7 @@ const LOOK_AT_NODES: Duration = Duration::from_secs(30);
 /// Keeps a control connection, for ever. Runs on the first reactor.
 pub async fn run(front_end: Arc<CqlShared>) {
     let mut backoff = BACKOFF.0;
-    let mut said = false;
+    let mut said = None;
     let (mut guarded, left) = (None, LeftNodes::default());
     loop {
         let served = serve(&front_end, &left).await;
@@ -54,7 +54,7 @@ pub async fn run(front_end: Arc<CqlShared>) {
             Served::Ended(error) => {
                 tracing::warn!(%error, "the control connection to the database was lost");
                 lost(&front_end);
-                (backoff, said) = (BACKOFF.0, false);
+                (backoff, said) = (BACKOFF.0, None);
             }
             Served::Never(
                 ControlConnectionError::Connect(ConnectError::Authentication(class)),
@@ -70,15 +70,17 @@ pub async fn run(front_end: Arc<CqlShared>) {
                         "the database requires authentication and --backend-credentials is not set: nothing is cached until it is"
                     );
                 }
-                (backoff, said) = (BACKOFF.0, false);
+                (backoff, said) = (BACKOFF.0, None);
                 guarded.get_or_insert_with(|| Reachable::new(CqlReactorState::of(&front_end)));
                 compio::time::sleep(LOOK_AGAIN).await;
                 continue;
             }
             Served::Never(error, _) => {
-                if !said {
+                // Once, and again when it is another one: a database that comes may speak no TLS.
+                let error = error.to_string();
+                if said.as_ref() != Some(&error) {
                     tracing::warn!(%error, "the database cannot be reached: trying again");
-                    said = true;
+                    said = Some(error);
                 }
             }
         }
@@ -347,7 +349,7 @@ async fn read_schema(target: &HostPort) -> Result<Schema, String> {
     let (mut version, metrics) = (Version::MAX, Arc::default());
     let backend = loop {
         let metrics = Arc::clone(&metrics);
-        let dial = Dial { version, keyspace: None, login: None, events: None, metrics };
+        let dial = Dial { version, keyspace: None, login: None, events: None, tls: None, metrics };
         match Backend::connect(target, dial).await {
             Ok(backend) => break backend,
             Err(ConnectError::Version(refused)) if refused > Version::ALL[0] => {

@@ -37,6 +37,14 @@ pub enum ConnectError {
     /// No answer in time.
     #[error("{0}: no answer within {CONNECT_TIMEOUT:?}")]
     Timeout(Rc<str>),
+    /// There is no TLS with it.
+    #[error("{address}: {reason}")]
+    Tls {
+        /// Where.
+        address: Rc<str>,
+        /// What is wrong, and what to do about it.
+        reason: Rc<str>,
+    },
     /// The server does not speak the version.
     #[error("the database does not speak protocol version {0}")]
     Version(Version),
@@ -61,6 +69,11 @@ impl ConnectError {
     /// Whether the node said nothing at all.
     pub(crate) fn is_silence(&self) -> bool {
         matches!(self, ConnectError::Unreachable { .. } | ConnectError::Timeout(_))
+    }
+
+    /// Whether it says nothing of other nodes.
+    pub(crate) fn leaves_others(&self) -> bool {
+        self.is_silence() || matches!(self, ConnectError::Tls { .. })
     }
 
     /// What it counts as.

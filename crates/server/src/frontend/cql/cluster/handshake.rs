@@ -14,6 +14,7 @@ use crate::frontend::cql::cluster::answer::parsed;
 use crate::frontend::cql::cluster::backend::{Backend, Dial};
 use crate::frontend::cql::cluster::error::{CONNECT_TIMEOUT, ConnectError};
 use crate::frontend::cql::cluster::login::Login;
+use crate::frontend::cql::cluster::secure;
 use crate::metrics::BackendMetrics;
 
 /// A connection in the making. It is closed unless it is made, also where nobody waits any more.
@@ -115,10 +116,13 @@ impl Backend {
         body: Vec<u8>,
     ) -> Result<Envelope, ConnectError> {
         self.call(opcode, Flags::NONE, body.into()).await.map_err(|error| {
-            ConnectError::Unreachable {
+            // With TLS 1.3 a server refuses our certificate only after the handshake.
+            let session = self.tls.as_ref();
+            let fault = session.and_then(|tls| secure::ended(&tls.borrow(), self.target()));
+            fault.unwrap_or_else(|| ConnectError::Unreachable {
                 address: self.address.clone(),
                 reason: error.to_string().into(),
-            }
+            })
         })
     }
 

@@ -16,5 +16,6 @@ pub(crate) mod query;
 pub(crate) mod routes;
 pub(crate) mod rows;
 pub(crate) mod schema;
+mod secure;
 pub(crate) mod system_read;
 pub(crate) mod system_tables;

@@ -19,6 +19,7 @@ use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::cluster::login::{Login, User};
 use crate::frontend::cql::cluster::nodes::{Addresses, NodeId};
 use crate::metrics::BackendMetrics;
+use crate::tls::ClientTls;
 
 /// Wait after a first failure to connect; doubled with every further one.
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
@@ -76,6 +77,7 @@ type Dialed = Result<Rc<Backend>, ConnectError>;
 /// The connections of one reactor, made when they are first needed and again after they were lost.
 pub struct Pool {
     addresses: Arc<Addresses>,
+    tls: Option<Arc<ClientTls>>,
     metrics: Arc<BackendMetrics>,
     entries: RefCell<HashMap<PoolKey, PoolEntry>>,
     /// When nodes could not be reached, and have not been since.
@@ -108,9 +110,15 @@ enum PoolEntry {
 
 impl Pool {
     /// The pool of one of so many reactors.
-    pub fn new(addresses: Arc<Addresses>, metrics: Arc<BackendMetrics>, reactors: usize) -> Self {
+    pub fn new(
+        addresses: Arc<Addresses>,
+        tls: Option<Arc<ClientTls>>,
+        metrics: Arc<BackendMetrics>,
+        reactors: usize,
+    ) -> Self {
         Self {
             addresses,
+            tls,
             metrics,
             entries: RefCell::default(),
             unreached: RefCell::default(),
@@ -344,10 +352,11 @@ impl Pool {
         keyspace: Option<Rc<str>>,
         login: Option<Login>,
     ) -> Dialed {
-        let dial = Dial { version, keyspace, login, events: None, metrics: self.metrics.clone() };
+        let (tls, metrics) = (self.tls.clone(), self.metrics.clone());
+        let dial = Dial { version, keyspace, login, events: None, tls, metrics };
         let made = Backend::connect(&self.addresses.get(node), dial).await;
         match &made {
-            Err(ConnectError::Unreachable { .. } | ConnectError::Timeout(_)) => {
+            Err(error) if error.leaves_others() => {
                 self.unreached.borrow_mut().insert(node, Instant::now());
             }
             _ => drop(self.unreached.borrow_mut().remove(&node)),
