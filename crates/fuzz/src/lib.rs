@@ -21,13 +21,14 @@ mod ring;
 mod ring_link;
 mod seal;
 mod target;
+mod unit;
 pub mod whole;
 
 pub use target::Target;
 
 /// Every target.
 pub fn targets() -> impl Iterator<Item = &'static Target> {
-    let stored = format::TARGETS.iter().chain(whole::TARGETS);
+    let stored = format::TARGETS.iter().chain(whole::TARGETS).chain(unit::TARGETS);
     let rings = ring::TARGETS.iter().chain(ring_link::TARGETS);
     stored.chain(memcache::TARGETS).chain(cql::TARGETS).chain(rings)
 }

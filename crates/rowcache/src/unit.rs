@@ -12,7 +12,7 @@
 //!   `docs/internals/row-freshness.md`.
 
 use afterglow_cql::frame::notation::{Put, Value};
-use afterglow_cql::plan::{Place, Projected, RowKey, Slice, TableSchema};
+use afterglow_cql::plan::{Projected, RowKey, RowPlace, Slice, TableSchema};
 
 mod fill;
 mod sizes;
@@ -96,7 +96,7 @@ impl<'a> StoredUnit<'a> {
         table: &TableSchema,
         slice: &Slice,
         page_size: Option<i32>,
-    ) -> Result<Answer<'a>, Unanswered> {
+    ) -> Result<SliceRows<'a>, Unanswered> {
         let clustering = table.clustering.len();
         if self.columns != clustering + table.values().count() {
             return Err(Unanswered::Corrupt);
@@ -120,7 +120,7 @@ impl<'a> StoredUnit<'a> {
         let fits = page_size
             .and_then(|size| usize::try_from(size).ok())
             .is_none_or(|size| rows.len() < size || rows.len() == size && rows.len() == most);
-        if fits { Ok(Answer { clustering, rows }) } else { Err(Unanswered::Paged) }
+        if fits { Ok(SliceRows { clustering, rows }) } else { Err(Unanswered::Paged) }
     }
 
     fn iter(&self) -> Rows<'a> {
@@ -172,10 +172,10 @@ fn select<'a>(
         let keys = Cells { rest: row }.take(clustering).map_while(|cell| cell);
         match slice.place(keys).ok_or(Unanswered::Unordered)? {
             // Rows of a slice follow each other.
-            Place::Before if found.is_empty() => {}
-            Place::Before => return Err(Unanswered::Unordered),
-            Place::In => found.push(row),
-            Place::After => return Ok((found, true)),
+            RowPlace::Before if found.is_empty() => {}
+            RowPlace::Before => return Err(Unanswered::Unordered),
+            RowPlace::In => found.push(row),
+            RowPlace::After => return Ok((found, true)),
         }
         if found.len() == most {
             return Ok((found, true));
@@ -206,12 +206,12 @@ impl<'a> Iterator for Cells<'a> {
 
 /// The rows that answer a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer<'a> {
+pub struct SliceRows<'a> {
     clustering: usize,
     rows: Vec<RowBytes<'a>>,
 }
 
-impl Answer<'_> {
+impl SliceRows<'_> {
     /// How many rows.
     pub fn len(&self) -> usize {
         self.rows.len()

@@ -36,7 +36,7 @@ pub(crate) use literal::slot_of;
 pub use named_keys::NamedKeys;
 pub use read::{PassReason, ReadPlan};
 pub use schema::{Cells, Column, NotCacheable, Projected, SchemaView, TableSchema};
-pub use slice::{Place, Slice, SlicePlan};
+pub use slice::{RowPlace, Slice, SlicePlan};
 pub use update::{RowUpdate, WrittenCell};
 pub use write::{Target, WriteKind, WritePlan};
 

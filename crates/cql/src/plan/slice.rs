@@ -70,7 +70,7 @@ struct Comparison {
 
 /// Where a row is, in the order that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum RowPlace {
     /// Before the slice.
     Before,
     /// In it.
@@ -130,7 +130,7 @@ impl Slice {
     }
 
     /// Where the row with these clustering values is. `None` where that is not certain.
-    pub fn place<'c>(&self, mut clustering: impl Iterator<Item = &'c [u8]>) -> Option<Place> {
+    pub fn place<'c>(&self, mut clustering: impl Iterator<Item = &'c [u8]>) -> Option<RowPlace> {
         for equal in &self.prefix {
             match equal.compare(clustering.next()?)? {
                 Ordering::Equal => {}
@@ -138,7 +138,7 @@ impl Slice {
             }
         }
         if self.range.is_empty() {
-            return Some(Place::In);
+            return Some(RowPlace::In);
         }
         let row = clustering.next()?;
         for (side, bound) in &self.range {
@@ -153,7 +153,7 @@ impl Slice {
                 return Some(bound.place(outside));
             }
         }
-        Some(Place::In)
+        Some(RowPlace::In)
     }
 }
 
@@ -163,10 +163,10 @@ impl Comparison {
     }
 
     /// The place of a row whose value is smaller or larger than all of the slice.
-    fn place(&self, order: Ordering) -> Place {
+    fn place(&self, order: Ordering) -> RowPlace {
         match (order == Ordering::Less) != self.falling {
-            true => Place::Before,
-            false => Place::After,
+            true => RowPlace::Before,
+            false => RowPlace::After,
         }
     }
 }

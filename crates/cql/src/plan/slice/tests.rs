@@ -43,9 +43,9 @@ fn places<const N: usize>(text: &str, rows: &[[i32; N]]) -> String {
     let letter = |row: &[i32; N]| {
         let values = row.map(i32::to_be_bytes);
         match slice.place(values.iter().map(|value| &value[..])).unwrap() {
-            Place::Before => 'b',
-            Place::In => 'i',
-            Place::After => 'a',
+            RowPlace::Before => 'b',
+            RowPlace::In => 'i',
+            RowPlace::After => 'a',
         }
     };
     rows.iter().map(letter).collect()

@@ -15,7 +15,7 @@ use afterglow_rowcache::entry::Unit;
 use afterglow_rowcache::gate::{Join, Ticket};
 use afterglow_rowcache::install::Installed;
 use afterglow_rowcache::serve::CachePermission;
-use afterglow_rowcache::unit::{Answer, StoredUnit, Unanswered, UnitAsked};
+use afterglow_rowcache::unit::{SliceRows, StoredUnit, Unanswered, UnitAsked};
 use bytes::Bytes;
 use futures_channel::oneshot;
 
@@ -103,7 +103,7 @@ impl SliceRead {
         Ok(self.shared().cache.accept_unit(hit, self.permission, fingerprint)?)
     }
 
-    fn answer<'u>(&self, unit: &StoredUnit<'u>) -> Result<Answer<'u>, Unanswered> {
+    fn answer<'u>(&self, unit: &StoredUnit<'u>) -> Result<SliceRows<'u>, Unanswered> {
         unit.answer(&self.pending.read().table, &self.wanted, self.page_size)
     }
 
@@ -140,7 +140,7 @@ impl SliceRead {
         }
     }
 
-    fn reply(self, answer: &Answer<'_>, metadata: &Ready, path: Path) {
+    fn reply(self, answer: &SliceRows<'_>, metadata: &Ready, path: Path) {
         let Pending { request, plan, terms, .. } = self.pending;
         let Some(read) = plan.read() else { return request.pass(path) };
         answer_rows(request.into_responder(), read, metadata.view(), path, |out| {
