@@ -11,6 +11,7 @@ import shutil
 import socket
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 from .process import ROOT, Child, Failure, free_port, poll, scratch
@@ -94,6 +95,7 @@ class Afterglow:
         wrapper=(),
         detached=False,
         address="127.0.0.1",
+        tls=None,
     ):
         self.temporary = folder is None
         self.folder = Path(folder or scratch("afterglow-")).resolve()
@@ -103,6 +105,8 @@ class Afterglow:
         self.backend, self.flash, self.memory, self.policies = backend, flash, memory, policies
         self.address, self.port, self.admin = address, free_port(), free_port()
         self.extra, self.profile, self.wrapper, self.detached = extra, profile, wrapper, detached
+        # The `ssl` context of its clients, where it speaks TLS.
+        self.tls = tls
         self.child = None
 
     @property
@@ -143,6 +147,14 @@ class Afterglow:
             self.child.kill()
             raise
         return self
+
+    @contextmanager
+    def launch_only(self):
+        """For a block, one that may never be ready."""
+        try:
+            yield self.launch()
+        finally:
+            self.stop()
 
     def get(self, path, seconds=5):
         """Status and text of a page of the admin listener, (0, reason) when there is none."""

@@ -177,10 +177,11 @@ def java():
     )
 
 
-def answers_cql(address, port, timeout=2.0):
-    """Whether a CQL server answers an OPTIONS request there."""
+def answers_cql(address, port, timeout=2.0, tls=None):
+    """Whether a CQL server answers an OPTIONS request there, over TLS with an `ssl` context."""
     try:
-        with socket.create_connection((address, port), timeout) as peer:
+        with socket.create_connection((address, port), timeout) as plain:
+            peer = tls.wrap_socket(plain) if tls else plain
             peer.sendall(struct.pack(">BBhBI", 4, 0, 0, 5, 0))
             head = peer.recv(9)
             return len(head) >= 5 and head[4] == 6  # SUPPORTED
@@ -218,6 +219,7 @@ class Cassandra:
         options=(),
         version=VERSION,
         boot_seconds=BOOT_SECONDS,
+        tls=None,
     ):
         self.temporary = folder is None
         self.folder = Path(folder or scratch("cassandra-")).resolve()
@@ -233,6 +235,8 @@ class Cassandra:
         self.options = list(options)
         self.jmx_port = free_port()
         self.version, self.boot_seconds = version, boot_seconds
+        # The `ssl` context of its clients, where it speaks TLS.
+        self.tls = tls
         self.joins = seed is not None
         # A node of the cluster that this other node is in, or of one of its own.
         self.storage_port = free_port(self.address)
@@ -348,7 +352,7 @@ class Cassandra:
     def await_ready(self):
         self.child.wait_for(
             "its native port to answer",
-            lambda: answers_cql(self.address, self.port),
+            lambda: answers_cql(self.address, self.port, tls=self.tls),
             self.boot_seconds,
         )
         return self

@@ -24,6 +24,8 @@ def cluster(
         consistency_level=consistency,
         request_timeout=timeout,
     )
+    # Whoever speaks TLS says so; a test may give another context, or none.
+    options.setdefault("ssl_context", getattr(server, "tls", None))
     return Cluster(
         [server.address],
         port=server.port,

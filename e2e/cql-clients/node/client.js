@@ -3,9 +3,19 @@
 
 const readline = require("readline");
 const cassandra = require("cassandra-driver");
+const fs = require("fs");
 
 const [host, port, keyspace] = process.argv.slice(2);
+const file = (name) => process.env[name] && fs.readFileSync(process.env[name]);
+// Over TLS if there is a CA.
+const sslOptions = process.env.CQL_TLS_CA && {
+  ca: [file("CQL_TLS_CA")],
+  cert: file("CQL_TLS_CERT"),
+  key: file("CQL_TLS_KEY"),
+  rejectUnauthorized: true,
+};
 const client = new cassandra.Client({
+  ...(sslOptions && { sslOptions }),
   contactPoints: [host],
   protocolOptions: { port: Number(port) },
   localDataCenter: "datacenter1",

@@ -1,0 +1,238 @@
+"""TLS on both sides: drivers to Afterglow, Afterglow to a Cassandra that speaks nothing else and
+asks for certificates.
+"""
+
+import os
+import signal
+import socket
+import ssl
+
+import pytest
+from cassandra import InvalidRequest
+from cassandra.cluster import NoHostAvailable
+from histories.faults import Relay
+
+from afterglow_e2e.afterglow import Afterglow
+from afterglow_e2e.cassandra import Cassandra
+from afterglow_e2e.certificates import Authority, client_encryption, replace
+from afterglow_e2e.clients import Client, build
+from afterglow_e2e.drivers import REPLICATION, await_caching, connect
+from afterglow_e2e.process import free_port, poll
+
+ADDRESS = "127.0.0.251"
+MANY = 40
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("certificates")
+
+
+@pytest.fixture(scope="module")
+def ca(folder):
+    return Authority(folder, "ca")
+
+
+@pytest.fixture(scope="module")
+def other_ca(folder):
+    return Authority(folder, "other-ca")
+
+
+@pytest.fixture(scope="module")
+def identity(ca):
+    """The certificate of whoever is a client."""
+    return ca.sign("client", "DNS:client")
+
+
+@pytest.fixture(scope="module")
+def database(ca, identity):
+    pair = ca.sign("node", f"IP:{ADDRESS}")
+    encryption = client_encryption(ca.keystore(*pair), ca.truststore())
+    with Cassandra(
+        address=ADDRESS,
+        settings={"client_encryption_options": encryption},
+        tls=ca.context(identity),
+    ) as node:
+        yield node
+
+
+def towards_database(ca, identity):
+    cert, key = identity
+    return (
+        *("--backend-tls-ca", ca.pem),
+        *("--backend-tls-cert", cert, "--backend-tls-key", key),
+    )
+
+
+@pytest.fixture(scope="module")
+def own_pair(ca):
+    """Afterglow's certificate, which a test may replace."""
+    return ca.sign("afterglow", "IP:127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def secured(database, ca, identity, own_pair):
+    cert, key = own_pair
+    clients = ("--cql-tls-cert", cert, "--cql-tls-key", key, "--cql-tls-client-ca", ca.pem)
+    extra = (*clients, *towards_database(ca, identity))
+    with Afterglow(database.contact, extra=extra, tls=ca.context(identity)) as instance:
+        await_caching(instance)
+        with connect(instance) as session:
+            session.execute(f"CREATE KEYSPACE tls WITH replication = {REPLICATION}")
+            session.execute("CREATE TABLE tls.t (k int PRIMARY KEY, v text)")
+        yield instance
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_reads_are_cached_and_writes_seen(secured, database, version):
+    """Large values go in many records."""
+    with connect(secured, version=version) as session, connect(database) as direct:
+        insert = session.prepare("INSERT INTO tls.t (k, v) VALUES (?, ?)")
+        select = session.prepare("SELECT v FROM tls.t WHERE k = ?")
+        for size in (1, 20_000):
+            for turn in "ab":
+                values = {k: turn * (size + k) for k in range(MANY)}
+                for pending in [session.execute_async(insert, pair) for pair in values.items()]:
+                    pending.result()
+                for _ in range(2):
+                    before = secured.metrics().hits()
+                    for k, value in values.items():
+                        assert session.execute(select, (k,)).one() == (value,)
+                assert secured.metrics().hits() - before == MANY
+                assert direct.execute("SELECT v FROM tls.t WHERE k = 7").one() == (values[7],)
+        with pytest.raises(InvalidRequest):
+            session.execute("SELECT nothing FROM tls.t")
+
+
+def test_all_connections_to_the_database_are_of_tls(secured, database):
+    """The database takes no others, and it has those of the pool, the control and the lease."""
+    with connect(database) as direct:
+        rows = list(direct.execute("SELECT * FROM system_views.clients"))
+    ours = [row for row in rows if row.driver_name == "Afterglow"]
+    assert len(ours) >= 3, rows
+    assert all(row.ssl_enabled for row in ours), ours
+
+
+def refused(instance, context):
+    with pytest.raises(NoHostAvailable), connect(instance, ssl_context=context):
+        pass
+
+
+def test_who_has_no_tls_or_no_certificate_is_turned_away(secured, ca, other_ca):
+    reasons = ("plain", "certificate")
+
+    def counted():
+        seen = secured.metrics().by("afterglow_tls_handshake_failures_total", "reason")
+        return [seen[reason] for reason in reasons]
+
+    before = counted()
+    refused(secured, None)
+    poll("plain clients to be counted", lambda: counted()[0] > before[0], 10)
+    assert "turn TLS on in the driver" in secured.log_text()
+    stranger = other_ca.sign("stranger", "DNS:client")
+    for shown in (None, stranger):
+        # A line a second is logged.
+        before = counted()
+        refused(secured, ca.context(shown))
+        poll("the client to be counted", lambda seen=before: counted()[1] > seen[1], 10)
+    with connect(secured) as session:
+        assert session.execute("SELECT cluster_name FROM system.local").one()
+
+
+def test_a_driver_of_another_language(secured, ca, identity, tmp_path):
+    command = build("node")
+    if command is None:
+        pytest.skip("the tools for node are missing: make tools says which")
+    with connect(secured) as session:
+        session.execute("CREATE TABLE tls.rows (k int, c int, v text, PRIMARY KEY (k, c))")
+    cert, key = identity
+    files = {"CQL_TLS_CA": ca.pem, "CQL_TLS_CERT": cert, "CQL_TLS_KEY": key}
+    command = ["env", *(f"{name}={path}" for name, path in files.items()), *command]
+    client = Client(command, secured, "tls", tmp_path / "log")
+    try:
+        client("write", 1, 1, "one")
+        for _ in range(3):
+            before = secured.metrics().hits()
+            read = client("read", 1, 1)
+        assert "one" in str(read)
+        assert secured.metrics().hits() > before
+    finally:
+        client.close()
+
+
+def serial(secured, ca, identity):
+    """Which certificate a new connection is shown."""
+    context = ca.context(identity)
+    with (
+        socket.create_connection((secured.address, secured.port), 10) as plain,
+        context.wrap_socket(plain) as stream,
+    ):
+        return stream.getpeercert()["serialNumber"]
+
+
+def connections(session):
+    """Those that the driver has for requests."""
+    holders = session.cluster.get_connection_holders()
+    return {one for holder in holders for one in holder.get_connections()}
+
+
+def test_sighup_takes_new_certificates_and_keeps_connections(secured, ca, identity, own_pair):
+    said = "SIGHUP: the certificates of the CQL front end were read again"
+    first = serial(secured, ca, identity)
+    with connect(secured) as session:
+        session.execute("INSERT INTO tls.t (k, v) VALUES (1, 'before')")
+        opened = connections(session)
+        replace(own_pair, ca.sign("renewed", "IP:127.0.0.1"))
+        os.kill(secured.pid, signal.SIGHUP)
+        poll("the certificates to be read", lambda: said in secured.log_text(), 10)
+        second = serial(secured, ca, identity)
+        assert second != first
+        for _ in range(5):
+            assert session.execute("SELECT v FROM tls.t WHERE k = 1").one() == ("before",)
+        assert connections(session) == opened
+    own_pair[0].write_text("no certificate")
+    os.kill(secured.pid, signal.SIGHUP)
+    wrong = "the certificates of the CQL front end are unchanged"
+    poll("the wrong file to be refused", lambda: wrong in secured.log_text(), 10)
+    assert serial(secured, ca, identity) == second
+
+
+def says(backend, extra, words):
+    """An instance that cannot reach its database, and says why."""
+    with Afterglow(backend, extra=extra).launch_only() as instance:
+        poll(words, lambda: words in instance.log_text(), 30, check=instance.child.check)
+
+
+@pytest.mark.parametrize("wrong", ["ca", "no certificate", "no tls"])
+def test_a_database_that_cannot_be_trusted_or_trusts_not_is_named(
+    database, ca, other_ca, identity, wrong, request
+):
+    match wrong:
+        case "ca":
+            extra = towards_database(other_ca, identity)
+            says(database.contact, extra, "name the CA that has signed it")
+        case "no certificate":
+            extra = ("--backend-tls-ca", ca.pem)
+            says(database.contact, extra, "set --backend-tls-cert and --backend-tls-key")
+        case "no tls":
+            plain = request.getfixturevalue("cassandra")
+            extra = ("--backend-tls-ca", ca.pem)
+            says(plain.contact, extra, "the database speaks no TLS here")
+
+
+def test_host_names_are_verified_unless_told_otherwise(database, ca, identity):
+    port = free_port()
+    relay = Relay("127.0.0.1", port, (database.address, database.port))
+    try:
+        extra = towards_database(ca, identity)
+        says(f"127.0.0.1:{port}", extra, "certificate does not name 127.0.0.1")
+        extra = (*extra, "--backend-tls-verify-host-name=false")
+        with Afterglow(f"127.0.0.1:{port}", extra=extra) as instance, connect(instance) as session:
+            assert session.execute("SELECT cluster_name FROM system.local").one()
+    finally:
+        relay.close()
+
+
+def test_a_tls_client_trusts_nobody_else(secured, other_ca, identity):
+    with pytest.raises(ssl.SSLError):
+        serial(secured, other_ca, identity)
