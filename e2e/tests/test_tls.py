@@ -203,7 +203,7 @@ def says(backend, extra, words):
         poll(words, lambda: words in instance.log_text(), 30, check=instance.child.check)
 
 
-@pytest.mark.parametrize("wrong", ["ca", "no certificate", "no tls"])
+@pytest.mark.parametrize("wrong", ["ca", "no certificate", "stranger", "no tls"])
 def test_a_database_that_cannot_be_trusted_or_trusts_not_is_named(
     database, ca, other_ca, identity, wrong, request
 ):
@@ -213,6 +213,9 @@ def test_a_database_that_cannot_be_trusted_or_trusts_not_is_named(
             says(database.contact, extra, "name the CA that has signed it")
         case "no certificate":
             extra = ("--backend-tls-ca", ca.pem)
+            says(database.contact, extra, "set --backend-tls-cert and --backend-tls-key")
+        case "stranger":
+            extra = towards_database(ca, other_ca.sign("stranger", "DNS:client"))
             says(database.contact, extra, "set --backend-tls-cert and --backend-tls-key")
         case "no tls":
             plain = request.getfixturevalue("cassandra")
