@@ -85,7 +85,7 @@ impl Full {
         let holding = Arc::new(AtomicBool::new(true));
         let (holder, holds) = (held.clone(), holding.clone());
         let fake = scripted(Version::V5, move |ask| {
-            if !ask.text.contains("FROM ks.many") {
+            if !ask.text.contains("ks.many") {
                 return echo(ask);
             }
             let mut held = holder.lock().unwrap();
@@ -98,7 +98,8 @@ impl Full {
         let proxy = Proxy::on_one_reactor(fake.address());
         let mut crowd: Vec<_> = (0..CROWD).map(|_| compressing(&proxy)).collect();
         for client in &mut crowd {
-            let body = client.query_body("SELECT v FROM ks.many");
+            // Reads would be sent again when the connection is lost.
+            let body = client.query_body("UPDATE ks.many SET v = 1 WHERE k = 1");
             let burst = client.encode_all(Opcode::Query, (0..IN_FLIGHT).map(|_| (7, &body[..])));
             client.stream.write_all(&burst).unwrap();
         }

@@ -83,7 +83,8 @@ fn carry(plain: TcpStream, mut secure: TcpStream, mut session: TlsSession) {
         if secure.write_all(&out).is_err() || !session.is_handshaking() {
             break;
         }
-        open = matches!(secure.read(&mut buffer), Ok(read @ 1..) if session.open(&buffer[..read], &mut came));
+        let read = secure.read(&mut buffer).unwrap_or(0);
+        open = read > 0 && session.open(&buffer[..read], &mut came);
     }
     // The alert, if there is one.
     let mut out = Vec::new();

@@ -138,7 +138,7 @@ fn a_lost_backend_costs_errors_and_not_the_clients_connection() {
     let silent = Arc::new(AtomicBool::new(true));
     let gone = silent.clone();
     let fake = scripted(Version::V5, move |ask| {
-        if ask.text.contains("FROM ks.") && gone.load(Ordering::SeqCst) {
+        if ask.text.contains("ks.lost") && gone.load(Ordering::SeqCst) {
             asked.lock().unwrap().send(()).unwrap();
             return true;
         }
@@ -146,7 +146,8 @@ fn a_lost_backend_costs_errors_and_not_the_clients_connection() {
     });
     let proxy = Proxy::before(fake.address());
     let mut client = proxy.client(Version::V5);
-    client.query(1, "SELECT v FROM ks.lost");
+    // A read would be sent again.
+    client.query(1, "UPDATE ks.lost SET v = 1 WHERE k = 1");
     hears.recv().unwrap();
     fake.hang_up();
     let (code, text) = error_of(&client.receive());
