@@ -33,7 +33,7 @@ class Authority:
         return self.folder / f"{name}.pem", self.folder / f"{name}.key"
 
     def sign(self, name, *names):
-        """A certificate of that name with these subject alternative names; its file and its key's."""
+        """A certificate with these subject alternative names; its file and its key's."""
         pem, key = self._paths(name)
         request, extensions = self.folder / f"{name}.csr", self.folder / f"{name}.ext"
         extensions.write_text(EXTENSIONS.format(names=",".join(names)))
