@@ -14,9 +14,9 @@ use crate::target::Target;
 pub const TARGETS: &[Target] =
     &[Target { name: "unit", run: unit, seeds: unit_seeds, mutations: 5_000 }];
 
-struct Schema(TableSchema);
+struct OneTable(TableSchema);
 
-impl SchemaView for Schema {
+impl SchemaView for OneTable {
     fn table(&self, _keyspace: &str, _name: &str) -> Option<Arc<TableSchema>> {
         Some(Arc::new(self.0.clone()))
     }
@@ -28,7 +28,7 @@ const TABLE: &str =
 fn plan(rest: &str) -> SlicePlan {
     let [table] = defined_tables(TABLE, None).expect("a table").try_into().expect("one table");
     let text = format!("SELECT * FROM s.t WHERE k = 1 {rest}");
-    match analyse(&parse(&text), &Schema(table), None) {
+    match analyse(&parse(&text), &OneTable(table), None) {
         Plan::CachedSlice(plan) => plan,
         other => panic!("{text}: {other:?}"),
     }
