@@ -306,4 +306,33 @@ mod tests {
         let (_, actions) = step(late + 2, |io| writes.advance(1, &map, &config, io).0);
         assert!(matches!(actions[..], [Action::Acknowledge { client: 7 }]));
     }
+
+    /// The permits of several owners end at several times.
+    #[test]
+    fn an_answer_after_the_first_end_of_its_permits_is_too_late() {
+        const OTHER: MemberId = MemberId(3);
+        let config = Config::default();
+        let mut map = Map { version: 1, ..Map::empty(2) };
+        for (shard, owner) in [OWNER, OTHER].into_iter().enumerate() {
+            map.put(owner, Incarnation(owner.0.into()), Profile::default());
+            map.give(shard, Some(owner));
+        }
+        let ends = [(OWNER, 1_000), (OTHER, 2_000)];
+        for (now, in_time) in [(999, true), (1_000, false), (1_999, false), (2_000, false)] {
+            let mut writes = Writes::default();
+            let (out, _) = step(0, |io| {
+                writes.begin(7, (vec![Scope::All], Detail::from([])), &map, io);
+                writes.advance(1, &map, &config, io).0
+            });
+            assert_eq!(out.len(), 2);
+            for (message, (owner, end)) in out.iter().zip(ends) {
+                let Message::Begin { attempt, .. } = message else { panic!("{message:?}") };
+                writes.answered(1, owner, *attempt, end);
+            }
+            step(1, |io| writes.advance(1, &map, &config, io).0);
+            let (_, actions) = step(now, |io| writes.written(1, WriteResult::Done, io));
+            let acknowledged = matches!(actions[..], [Action::Acknowledge { client: 7 }]);
+            assert_eq!(acknowledged, in_time, "at {now}");
+        }
+    }
 }
