@@ -278,7 +278,9 @@ def test_before_a_real_database_it_shows_lease_tables_and_reads(browser, cassand
         hot = "[data-hot=Tables] tbody"
         poll("the hottest table", lambda: table in (text(browser, hot) or ""), 20)
         assert "name1" not in browser.run("return document.body.textContent")
-        assert keyspace not in instance.get("/metrics")[1], "it names no table"
+        metrics = instance.get("/metrics")[1]
+        assert f'keyspace="{keyspace}",table="hot",path="dram"' in metrics
+        assert "name1" not in metrics, "it names tables and no keys"
         assert browser.run(CONTRAST) == []
         assert_fits(browser, "cassandra")
         assert_quiet(browser, instance)
