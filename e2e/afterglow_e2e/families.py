@@ -174,8 +174,13 @@ CQL = {
     "afterglow_prepared_statements": 0,
     "afterglow_quarantined_partitions": 0,
     "afterglow_quarantines": 0,
+    "afterglow_raised_writes": 0,
+    "afterglow_repeated_reads": 0,
     "afterglow_request_duration_seconds": (44, 100),
     "afterglow_requests": (44, 100),
+    "afterglow_table_requests": (44, 100),
+    "afterglow_tls_handshake_failures": 0,
+    "afterglow_weak_writes": 0,
     "afterglow_write_outcomes": (12, 40),
     "afterglow_writes": (12, 40),
 }
