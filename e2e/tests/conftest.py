@@ -2,11 +2,13 @@
 both.
 """
 
+import contextlib
 import itertools
 import os
 from contextlib import contextmanager
 
 import pytest
+from cassandra import InvalidRequest
 
 from afterglow_e2e.afterglow import Afterglow, describe
 from afterglow_e2e.cassandra import Cassandra
@@ -57,10 +59,12 @@ def cassandra():
 
 
 @pytest.fixture(scope="module")
-def afterglow(cassandra):
+def afterglow(cassandra, direct):
     """Shared by a module's tests. It ends with them: only one instance at a time may cache
-    `exclusive` tables.
+    `exclusive` tables. It is not the successor of one that another module has killed.
     """
+    with contextlib.suppress(InvalidRequest):  # there was none
+        forget_holder(direct)
     with Afterglow(cassandra.contact) as instance:
         await_caching(instance)
         yield instance

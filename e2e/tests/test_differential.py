@@ -2,18 +2,15 @@
 differential` has more.
 """
 
-import contextlib
 import itertools
 import re
 
 import pytest
-from cassandra import InvalidRequest
-from conftest import await_caching, forget_holder
 from differential.compare import ALLOWED
 from differential.grammar import Statement
 from differential.runner import Options, Runner
 
-from afterglow_e2e.afterglow import Afterglow, describe
+from afterglow_e2e.afterglow import describe
 from afterglow_e2e.process import ROOT
 
 SEED = "short"
@@ -26,16 +23,6 @@ def test_what_is_allowed_is_written_down():
     section = text.split("## What a client could still tell\n")[1].split("\n## ")[0]
     names = re.findall(r"^- \*\*(.+?)\.\*\*", section, re.MULTILINE)
     assert {name[0].lower() + name[1:] for name in names} == set(ALLOWED)
-
-
-@pytest.fixture(scope="module")
-def afterglow(cassandra, direct):
-    """One whose writes rows follow: not the successor of one that another file has killed."""
-    with contextlib.suppress(InvalidRequest):  # there was none
-        forget_holder(direct)
-    with Afterglow(cassandra.contact) as instance:
-        await_caching(instance)
-        yield instance
 
 
 @pytest.fixture
