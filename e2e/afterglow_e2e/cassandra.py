@@ -197,6 +197,14 @@ KEEPS_WHAT_IT_ACKNOWLEDGED = {"commitlog_sync": "batch", "commitlog_sync_period"
 # later.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:-AlwaysPreTouch")
 
+# For a node that makes and drops hundreds of tables: they are not written to disk at once, and no
+# copy is kept of what is dropped. That is two thirds of its processor time. Before such a node is
+# killed to be started again its schema must be flushed.
+MANY_TABLES = {
+    "settings": {"auto_snapshot": False},
+    "properties": {"cassandra.test.flush_local_schema_changes": "false"},
+}
+
 
 class Cassandra:
     """One node. `start()` returns when its native port answers CQL; `restart()` keeps data, address

@@ -11,7 +11,7 @@ import pytest
 from cassandra import InvalidRequest
 
 from afterglow_e2e.afterglow import Afterglow, describe
-from afterglow_e2e.cassandra import Cassandra
+from afterglow_e2e.cassandra import MANY_TABLES, SHORT_LIVED, Cassandra
 from afterglow_e2e.drivers import await_caching, connect
 from afterglow_e2e.memcache import MemcacheAfterglow, Memcached, peer
 from afterglow_e2e.process import poll
@@ -54,7 +54,7 @@ def pytest_runtest_logreport(report):
 
 @pytest.fixture(scope="session")
 def cassandra():
-    with Cassandra() as node:
+    with Cassandra(options=SHORT_LIVED, **MANY_TABLES) as node:
         yield node
 
 

@@ -9,7 +9,7 @@ from cassandra.cluster import NoHostAvailable
 from conftest import await_caching
 
 from afterglow_e2e.afterglow import Afterglow
-from afterglow_e2e.cassandra import KEEPS_WHAT_IT_ACKNOWLEDGED, Cassandra
+from afterglow_e2e.cassandra import KEEPS_WHAT_IT_ACKNOWLEDGED, SHORT_LIVED, Cassandra
 from afterglow_e2e.drivers import answer, connect
 from afterglow_e2e.process import poll
 
@@ -20,7 +20,7 @@ REPLICATION = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
 def fragile():
     """A Cassandra to be killed; no table is `exclusive`, so that no lease ends while it is away."""
     with (
-        Cassandra(heap="512M", settings=KEEPS_WHAT_IT_ACKNOWLEDGED) as node,
+        Cassandra(heap="512M", settings=KEEPS_WHAT_IT_ACKNOWLEDGED, options=SHORT_LIVED) as node,
         Afterglow(node.contact, policies=("*.*=max-staleness=10m",)) as instance,
     ):
         await_caching(instance)
@@ -97,7 +97,7 @@ def test_a_write_whose_outcome_is_not_known_leaves_nothing_old_behind(fragile):
 @pytest.fixture(scope="module")
 def guarded_node():
     """A Cassandra that wants passwords, and its first role."""
-    with Cassandra(heap="512M", auth=True) as node:
+    with Cassandra(heap="512M", auth=True, options=SHORT_LIVED) as node:
         root = PlainTextAuthProvider("cassandra", "cassandra")
 
         def superuser_exists():

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from afterglow_e2e.cassandra import SHORT_LIVED
 from afterglow_e2e.chunkload import create, saved, settled, write, wrong
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.plugin import ChunkCacheNode, generation, place
@@ -27,7 +28,7 @@ def fill(node, table="t", chunk=16):
 
 @pytest.fixture(scope="module")
 def node():
-    with ChunkCacheNode() as node:
+    with ChunkCacheNode(options=SHORT_LIVED) as node:
         node.await_chunks()
         yield node
 

@@ -12,7 +12,12 @@ from cassandra import ConsistencyLevel
 from conftest import await_caching
 
 from afterglow_e2e.afterglow import Afterglow
-from afterglow_e2e.cassandra import BOOT_SECONDS, KEEPS_WHAT_IT_ACKNOWLEDGED, Cassandra
+from afterglow_e2e.cassandra import (
+    BOOT_SECONDS,
+    KEEPS_WHAT_IT_ACKNOWLEDGED,
+    SHORT_LIVED,
+    Cassandra,
+)
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.process import poll
 from afterglow_e2e.rawcql import LOCAL_QUORUM, RawClient
@@ -40,6 +45,7 @@ def cluster():
                 address=f"127.0.0.{21 + number}",
                 seed=seed,
                 settings=KEEPS_WHAT_IT_ACKNOWLEDGED,
+                options=SHORT_LIVED,
             )
             nodes.append(stack.enter_context(node))
         with connect(nodes[0]) as direct:

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from afterglow_e2e.cassandra import SHORT_LIVED
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.plugin import RowCacheNode, generation, place
 from afterglow_e2e.rowkill import campaign
@@ -20,7 +21,7 @@ IN_2100 = "USING TIMESTAMP 4102444800000000"
 
 @pytest.fixture(scope="module")
 def node():
-    with RowCacheNode() as node:
+    with RowCacheNode(options=SHORT_LIVED) as node:
         with connect(node) as session:
             session.execute(f"CREATE KEYSPACE k WITH replication = {REPLICATION}")
         yield node

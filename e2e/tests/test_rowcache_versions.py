@@ -5,6 +5,7 @@ import zipfile
 
 import pytest
 
+from afterglow_e2e.cassandra import SHORT_LIVED
 from afterglow_e2e.chunkload import create, settled, write, wrong
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.plugin import OLDER, RowCacheNode, build
@@ -29,7 +30,9 @@ def test_rows_and_chunks_are_right_and_warm_after_a_clean_stop(version):
     """Rows are never stale, and chunks equal to those of the SSTables, which are mapped into memory
     here.
     """
-    with RowCacheNode(version=version, chunks="64MiB", properties=VERIFIED) as node:
+    with RowCacheNode(
+        version=version, chunks="64MiB", properties=VERIFIED, options=SHORT_LIVED
+    ) as node:
         node.await_chunks()
         with connect(node, timeout=60) as session:
             prepare(session)

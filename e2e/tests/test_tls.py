@@ -13,7 +13,7 @@ from cassandra.cluster import NoHostAvailable
 from histories.faults import Relay
 
 from afterglow_e2e.afterglow import Afterglow
-from afterglow_e2e.cassandra import Cassandra
+from afterglow_e2e.cassandra import SHORT_LIVED, Cassandra
 from afterglow_e2e.certificates import Authority, client_encryption, replace
 from afterglow_e2e.clients import Client, build
 from afterglow_e2e.drivers import REPLICATION, await_caching, connect
@@ -52,6 +52,7 @@ def database(ca, identity):
         address=ADDRESS,
         settings={"client_encryption_options": encryption},
         tls=ca.context(identity),
+        options=SHORT_LIVED,
     ) as node:
         yield node
 
