@@ -50,8 +50,9 @@ demo-stop:
 
 test: unit models e2e
 
+# Most of the server's tests wait for something: more at a time than there are cores.
 unit:
-	cargo test --locked --workspace
+	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),6) cargo test --locked --workspace
 
 # What is fetched or built is made ready first: no test's time pays for it. Tests mostly wait, so
 # two files run at a time, each with a database of its own; LANES=1 is one after the other.
