@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use afterglow_cql::message::QueryParams;
 use afterglow_cql::plan::{ReadPlan, RowKey, TableSchema};
 use afterglow_cql::token::murmur3;
-use afterglow_engine::{Hit, Lookup};
+use afterglow_engine::{Hit, Lookup, Peek};
 use bytes::Bytes;
 
 use crate::entry::{ENDLESS, Origin, Row, Unit};
@@ -136,12 +136,25 @@ impl<W> RowCache<W> {
         table: &TableSchema,
         key: &RowKey,
     ) -> Result<CachePermission, NotCached> {
-        let Some(shards) = self.shards.get() else { return self.cache_permission(table) };
+        self.narrowed(self.cache_permission(table), key)
+    }
+
+    /// What [`RowCache::cache_permission`] has just said of a table, for the row with this key. In
+    /// two steps for those who need no key where the table is not cached at all:
+    /// [`NotCached::NoLease`] is the one refusal that the key may change.
+    ///
+    /// # Errors
+    /// As [`RowCache::row_permission`].
+    pub fn narrowed(
+        &self,
+        permission: Result<CachePermission, NotCached>,
+        key: &RowKey,
+    ) -> Result<CachePermission, NotCached> {
+        let Some(shards) = self.shards.get() else { return permission };
         // The race with a change of the owner: the lease is asked first, then the shard. A shard
         // that is ours then was ours while the lease held, or was gained since and has only rows
         // that were filled since. In the other order a lease that came back with a newer map would
         // vouch for a shard that this map has taken from us.
-        let permission = self.cache_permission(table);
         let owned = shards.owned(murmur3(key.partition_key()));
         match (permission, owned) {
             (Ok(CachePermission::Exclusive { claim }), Some((shard, epoch))) => {
@@ -168,6 +181,15 @@ impl<W> RowCache<W> {
     /// As [`RowCache::look_up`], by the key that the engine has the row under.
     pub fn look_up_key(&self, engine_key: &[u8]) -> Lookup {
         self.rows.get(engine_key)
+    }
+
+    /// What DRAM has under the key. Not counted as a lookup, and no use of the object: for a read
+    /// that has been a miss already.
+    pub fn peek(&self, key: &RowKey) -> Option<Hit> {
+        match self.rows.peek(key.engine_key()) {
+            Peek::Dram(hit) => Some(hit),
+            Peek::Flash | Peek::Absent => None,
+        }
     }
 
     /// Whether a hit may be served under this permission, to a plan made for this shape of the

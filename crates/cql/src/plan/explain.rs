@@ -17,7 +17,7 @@ impl Plan {
         match self {
             Plan::CachedRead(read) => read.explain(),
             Plan::CachedSlice(slice) => slice.explain(),
-            Plan::Read(reason) => format!("passed through: {}\n", reason.why()),
+            Plan::Read(reason, _) => format!("passed through: {}\n", reason.why()),
             Plan::SystemRead(_) => {
                 "answered by Afterglow, with its own address in the place of the nodes'\n".into()
             }

@@ -5,6 +5,8 @@
 //! write: a statement that is not provably a read is a write. The rows that a write touches are
 //! widened until they are certain.
 
+use uuid::Uuid;
+
 use crate::statement::{Parsed, Select, Statement};
 
 mod binds;
@@ -54,8 +56,8 @@ pub enum Plan {
     /// A read of `system.local`, `system.peers` or `system.peers_v2`, answered by
     /// [`crate::system`].
     SystemRead(SystemQuery),
-    /// A read to be passed through.
-    Read(PassReason),
+    /// A read to be passed through: why, and of which table if that is known.
+    Read(PassReason, Option<Uuid>),
     /// `USE`: passed through; sets the session's keyspace when acknowledged.
     Use(String),
     /// Anything that may change data: drop what its targets name, then pass it through.
@@ -94,10 +96,10 @@ pub fn analyse(parsed: &Parsed, schema: &dyn SchemaView, session_keyspace: Optio
         Statement::Truncate(table) => Plan::Write(write::truncate(table, &context)),
         Statement::Schema(change) => Plan::Write(write::schema_change(change, &context)),
         Statement::Access => Plan::Write(WritePlan::new(WriteKind::Access, Vec::new())),
-        Statement::List => Plan::Read(PassReason::List),
-        Statement::Describe => Plan::Read(PassReason::Describe),
+        Statement::List => Plan::Read(PassReason::List, None),
+        Statement::Describe => Plan::Read(PassReason::Describe, None),
         Statement::Unknown(unknown) if unknown.provably_read => {
-            Plan::Read(PassReason::NotUnderstood)
+            Plan::Read(PassReason::NotUnderstood, None)
         }
         Statement::Unknown(unknown) => Plan::Write(write::unknown(unknown, &context)),
     }
@@ -112,16 +114,17 @@ fn read_plan(select: &Select, context: &Context) -> Plan {
     if select.table.name == "keyspaces"
         && context.keyspace_of(&select.table) == Some("system_schema")
     {
-        return Plan::Read(PassReason::Keyspaces);
+        return Plan::Read(PassReason::Keyspaces, None);
     }
-    match read::cached(select, context) {
-        Ok(plan) => Plan::CachedRead(plan),
+    let reason = match read::cached(select, context) {
+        Ok(plan) => return Plan::CachedRead(plan),
         Err(PassReason::NotOneRow | PassReason::Clause) => match slice::cached(select, context) {
-            Ok(plan) => Plan::CachedSlice(plan),
-            Err(reason) => Plan::Read(reason),
+            Ok(plan) => return Plan::CachedSlice(plan),
+            Err(reason) => reason,
         },
-        Err(reason) => Plan::Read(reason),
-    }
+        Err(reason) => reason,
+    };
+    Plan::Read(reason, context.table(&select.table).map(|table| table.id))
 }
 
 #[cfg(test)]

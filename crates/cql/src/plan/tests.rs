@@ -114,7 +114,7 @@ fn written(plan: &Plan) -> String {
             format!("slice {key}{} -> {columns}{way}{limits}", slice_bounds(slice))
         }
         Plan::SystemRead(query) => format!("system {}", query.table().name()),
-        Plan::Read(reason) => format!("pass {}", reason.label()),
+        Plan::Read(reason, _) => format!("pass {}", reason.label()),
         Plan::Use(keyspace) => format!("use {keyspace}"),
         Plan::Write(write) => {
             let mut parts: Vec<String> = write.targets.iter().map(target).collect();

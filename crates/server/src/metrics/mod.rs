@@ -35,4 +35,4 @@ pub use process::{cpu_seconds, resident_bytes};
 pub use registry::{FrontEndTraffic, Metrics};
 pub use ring::{RingFigures, RingMemberFigures};
 pub use ring_link::RingLinkMetrics;
-pub use tables::{TableFigures, TableMetrics};
+pub use tables::{TableCounters, TableFigures, TableMetrics};

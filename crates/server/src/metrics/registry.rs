@@ -6,6 +6,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use uuid::Uuid;
 
 use super::{
     BackendMetrics, Exposition, FrontEndMetrics, Gauge, Kind, LeaseMetrics, MemcacheMetrics,
@@ -155,6 +156,12 @@ impl Metrics {
         let front_ends = self.front_ends.lock();
         let shards = front_ends.iter().filter(|(name, _)| *name == "cql");
         TableFigures::sum(shards.map(|(_, shard)| &shard.tables))
+    }
+
+    /// Forgets the counters of tables that are gone.
+    pub fn retain_tables(&self, is_there: impl Fn(Uuid) -> bool) {
+        let front_ends = self.front_ends.lock();
+        front_ends.iter().for_each(|(_, shard)| shard.tables.retain(&is_there));
     }
 
     /// When the process started.

@@ -1,4 +1,4 @@
-//! Requests of each table, by what answered them.
+//! Requests of each table: by what answered them, and why the cache did not.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,75 +7,159 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use uuid::Uuid;
 
-use super::{Exposition, Family, Kind, Label, Path};
+use super::{Exposition, Family, Kind, Label, MissReason, PassReason, Path};
 
 /// Tables that are counted one by one on a reactor. Further ones are counted together.
 const MOST_TABLES: usize = 1_000;
 
+/// One table's counters.
+#[derive(Debug, Default)]
+pub struct TableCounters {
+    requests: Family<Path>,
+    misses: Family<MissReason>,
+    passes: Family<PassReason>,
+}
+
+impl TableCounters {
+    /// One more request was answered.
+    pub fn answered(&self, path: Path) {
+        self.requests.inc(path);
+    }
+
+    /// The cache could have answered a read, and had nothing to answer it with.
+    pub fn missed(&self, reason: MissReason) {
+        self.misses.inc(reason);
+    }
+
+    /// A read went to the database without a look into the cache.
+    pub fn passed(&self, reason: PassReason) {
+        self.passes.inc(reason);
+    }
+}
+
 /// One reactor's counters by table. Only that reactor counts.
 #[derive(Debug, Default)]
 pub struct TableMetrics {
-    tables: RwLock<HashMap<Uuid, Arc<Family<Path>>, BuildHasherDefault<IdHasher>>>,
-    others: Family<Path>,
+    tables: RwLock<HashMap<Uuid, Arc<TableCounters>, BuildHasherDefault<IdHasher>>>,
+    others: Arc<TableCounters>,
 }
 
 impl TableMetrics {
-    /// One more request of a table was answered.
-    pub fn count(&self, table: Uuid, path: Path) {
+    /// A table's counters. A request looks them up once, when it comes.
+    pub fn of(&self, table: Uuid) -> Arc<TableCounters> {
         if let Some(counters) = self.tables.read().get(&table) {
-            return counters.inc(path);
+            return counters.clone();
         }
         let mut tables = self.tables.write();
         if tables.len() < MOST_TABLES {
-            tables.entry(table).or_default().inc(path);
+            tables.entry(table).or_default().clone()
         } else {
-            self.others.inc(path);
+            self.others.clone()
+        }
+    }
+
+    /// Forgets tables that are gone: others take their places.
+    pub(super) fn retain(&self, is_there: impl Fn(Uuid) -> bool) {
+        self.tables.write().retain(|id, _| is_there(*id));
+    }
+}
+
+/// Sums of one table's counters, each in the order of its label's values.
+#[derive(Debug, PartialEq, Eq)]
+struct TableCounts {
+    requests: Vec<u64>,
+    misses: Vec<u64>,
+    passes: Vec<u64>,
+}
+
+impl Default for TableCounts {
+    fn default() -> Self {
+        Self {
+            requests: vec![0; Path::ALL.len()],
+            misses: vec![0; MissReason::ALL.len()],
+            passes: vec![0; PassReason::ALL.len()],
         }
     }
 }
 
-/// Sums of counters, in the order of [`Path::ALL`].
-type Counts = Vec<u64>;
+impl TableCounts {
+    fn add(&mut self, counters: &TableCounters) {
+        add(&mut self.requests, &counters.requests);
+        add(&mut self.misses, &counters.misses);
+        add(&mut self.passes, &counters.passes);
+    }
+}
+
+fn add<L: Label>(counts: &mut [u64], counters: &Family<L>) {
+    for (count, label) in counts.iter_mut().zip(L::ALL) {
+        *count += counters.of(*label).get();
+    }
+}
 
 /// The requests of each table over several reactors; under no id those of all further tables.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct TableFigures(BTreeMap<Option<Uuid>, Counts>);
+pub struct TableFigures(BTreeMap<Option<Uuid>, TableCounts>);
 
 impl TableFigures {
     /// Sums up.
     pub(super) fn sum<'a>(shards: impl Iterator<Item = &'a TableMetrics>) -> TableFigures {
         let mut sum = TableFigures::default();
         for shard in shards {
-            shard.tables.read().iter().for_each(|(id, counters)| sum.add(Some(*id), counters));
-            sum.add(None, &shard.others);
+            for (id, counters) in shard.tables.read().iter() {
+                sum.0.entry(Some(*id)).or_default().add(counters);
+            }
+            sum.0.entry(None).or_default().add(&shard.others);
         }
         sum
     }
 
-    fn add(&mut self, id: Option<Uuid>, counters: &Family<Path>) {
-        let counts = self.0.entry(id).or_insert_with(|| vec![0; Path::ALL.len()]);
-        for (count, path) in counts.iter_mut().zip(Path::ALL) {
-            *count += counters.of(*path).get();
-        }
-    }
-
     /// Shows them. `name` gives keyspace and table; tables that are gone are left out.
     pub fn expose(&self, out: &mut Exposition, name: impl Fn(Uuid) -> Option<(String, String)>) {
-        const NAME: &str = "afterglow_table_requests_total";
-        out.header(NAME, Kind::Counter, "Requests by table and by what answered them.");
-        for (id, counts) in &self.0 {
-            let Some((keyspace, table)) = id.map_or(Some(Default::default()), &name) else {
-                continue;
-            };
-            for (count, path) in counts.iter().zip(Path::ALL).filter(|(count, _)| **count > 0) {
-                let labels = [
-                    ("frontend", "cql"),
-                    ("keyspace", &keyspace),
-                    ("table", &table),
-                    (Path::NAME, path.word()),
-                ];
-                out.sample(NAME, &labels, count);
-            }
+        let tables: Vec<_> = self
+            .0
+            .iter()
+            .filter_map(|(id, counts)| Some((id.map_or(Some(Default::default()), &name)?, counts)))
+            .collect();
+        family::<Path>(
+            out,
+            ("afterglow_table_requests_total", "Requests by table and by what answered them."),
+            tables.iter().map(|(name, counts)| (name, &counts.requests)),
+        );
+        family::<MissReason>(
+            out,
+            (
+                "afterglow_table_misses_total",
+                "Cacheable reads that were not answered from the cache, by table and reason.",
+            ),
+            tables.iter().map(|(name, counts)| (name, &counts.misses)),
+        );
+        family::<PassReason>(
+            out,
+            (
+                "afterglow_table_passes_total",
+                "Reads that went to the database without a look into the cache, by table and reason.",
+            ),
+            tables.iter().map(|(name, counts)| (name, &counts.passes)),
+        );
+    }
+}
+
+/// Shows the counters of one kind that are not zero.
+fn family<'a, L: Label>(
+    out: &mut Exposition,
+    (family, help): (&str, &str),
+    tables: impl Iterator<Item = (&'a (String, String), &'a Vec<u64>)>,
+) {
+    out.header(family, Kind::Counter, help);
+    for ((keyspace, table), counts) in tables {
+        for (count, label) in counts.iter().zip(L::ALL).filter(|(count, _)| **count > 0) {
+            let labels = [
+                ("frontend", "cql"),
+                ("keyspace", keyspace),
+                ("table", table),
+                (L::NAME, label.word()),
+            ];
+            out.sample(family, &labels, count);
         }
     }
 }
@@ -118,15 +202,20 @@ mod tests {
         for (shard, id, path) in
             [(0, 1, Path::Dram), (1, 1, Path::Dram), (1, 1, Path::Miss), (0, 7, Path::Dram)]
         {
-            shards[shard].count(Uuid::from_u128(id), path);
+            shards[shard].of(Uuid::from_u128(id)).answered(path);
         }
+        shards[0].of(Uuid::from_u128(1)).missed(MissReason::Absent);
+        shards[1].of(Uuid::from_u128(1)).passed(PassReason::NotOneRow);
         let text = shown(&shards);
-        let line = |path: &str, count: u64| {
-            format!(
-                "afterglow_table_requests_total{{frontend=\"cql\",keyspace=\"ks\",table=\"t1\",path=\"{path}\"}} {count}"
-            )
-        };
-        assert!(text.contains(&line("dram", 2)) && text.contains(&line("miss", 1)), "{text}");
+        let table = "frontend=\"cql\",keyspace=\"ks\",table=\"t1\"";
+        for line in [
+            format!("afterglow_table_requests_total{{{table},path=\"dram\"}} 2"),
+            format!("afterglow_table_requests_total{{{table},path=\"miss\"}} 1"),
+            format!("afterglow_table_misses_total{{{table},reason=\"absent\"}} 1"),
+            format!("afterglow_table_passes_total{{{table},reason=\"not_one_row\"}} 1"),
+        ] {
+            assert!(text.contains(&line), "{line} in {text}");
+        }
         assert!(!text.contains("t7") && !text.contains("flash"), "{text}");
     }
 
@@ -134,9 +223,13 @@ mod tests {
     fn beyond_so_many_tables_the_others_are_counted_together() {
         let shard = TableMetrics::default();
         for id in 0..MOST_TABLES as u128 + 5 {
-            shard.count(Uuid::from_u128(id + 10), Path::Write);
+            shard.of(Uuid::from_u128(id + 10)).answered(Path::Write);
         }
-        let text = shown(&[shard]);
+        let shards = [shard];
+        let text = shown(&shards);
         assert!(text.contains("keyspace=\"\",table=\"\",path=\"write\"} 5"), "{text}");
+        shards[0].retain(|id| id.as_u128() != 10);
+        shards[0].of(Uuid::from_u128(8)).answered(Path::Dram);
+        assert!(shown(&shards).contains("table=\"t8\",path=\"dram\"} 1"), "a place is free");
     }
 }

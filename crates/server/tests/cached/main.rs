@@ -5,6 +5,7 @@
 
 mod accounts;
 mod cache_permission;
+mod crowds;
 mod forever;
 mod holders;
 mod keys;

@@ -26,7 +26,7 @@ fn many_misses_at_once_make_one_read_of_the_database() {
             }
             held.wait_for(1);
             wait_until("all have joined", || {
-                house.node.count(&["misses_total", "coalesced"]) == 15
+                house.node.count(&["afterglow_misses_total", "coalesced"]) == 15
             });
             drop(held);
         });
@@ -90,7 +90,9 @@ fn a_read_that_joins_a_fill_planned_for_an_older_shape_of_the_table_gets_its_own
         // Answered when the newest schema is known.
         late.run("ALTER TABLE ks.other ADD more text");
         let second = scope.spawn(|| late.value("a"));
-        wait_until("it has joined", || house.node.count(&["misses_total", "coalesced"]) == 1);
+        wait_until("it has joined", || {
+            house.node.count(&["afterglow_misses_total", "coalesced"]) == 1
+        });
         drop(reads);
         assert_eq!(first.join().unwrap().as_deref(), Some("1"));
         assert_eq!(second.join().unwrap().as_deref(), Some("1"));
@@ -263,7 +265,7 @@ fn a_fill_that_is_late_is_given_up_and_joined_by_nobody() {
             assert!(matches!(value.as_deref(), Some("old" | "new")), "{value:?}");
         }
     });
-    assert_eq!(house.node.count(&["misses_total", "coalesced"]), 0);
+    assert_eq!(house.node.count(&["afterglow_misses_total", "coalesced"]), 0);
     assert_eq!(
         house.node.count(&["fills_total", "\"installed\""]),
         0,

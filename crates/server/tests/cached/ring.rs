@@ -246,7 +246,7 @@ fn an_instance_with_other_settings_is_refused_and_passes_reads_through() {
         }
     }
     assert!(world.node(0).hits() > 0 && world.node(1).hits() == 0, "it caches nothing");
-    assert!(world.node(1).count(&["passes_total", "reason=\"ring_settings\""]) >= 60);
+    assert!(world.node(1).count(&["afterglow_passes_total", "reason=\"ring_settings\""]) >= 60);
     assert_eq!(world.node(1).count(&["afterglow_ring_settings_differ"]), 1);
     assert_eq!(world.node(0).ring().status().members.len(), 1, "it is no member");
 }

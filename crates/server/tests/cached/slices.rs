@@ -226,7 +226,7 @@ fn while_a_write_to_a_row_is_in_flight_its_partition_is_neither_served_nor_fille
         drop(held);
         write.join().unwrap();
     });
-    assert_eq!(house.node.count(&["misses_total", "write_in_flight"]), 2);
+    assert_eq!(house.node.count(&["afterglow_misses_total", "write_in_flight"]), 2);
     assert_eq!(values(&mut reader, "AND c >= 3 AND c < 4"), ["new"]);
 }
 
@@ -244,7 +244,9 @@ fn many_misses_of_a_partition_make_one_fill() {
                 });
             }
             held.wait_for(1);
-            wait_until("all have joined", || house.node.count(&["misses_total", "coalesced"]) == 7);
+            wait_until("all have joined", || {
+                house.node.count(&["afterglow_misses_total", "coalesced"]) == 7
+            });
             drop(held);
         });
     });

@@ -103,7 +103,7 @@ fn first_word(text: &str) -> String {
 }
 
 fn reads(plan: &Plan) -> bool {
-    matches!(plan, Plan::CachedRead(_) | Plan::SystemRead(_) | Plan::Read(_))
+    matches!(plan, Plan::CachedRead(_) | Plan::SystemRead(_) | Plan::Read(..))
 }
 
 proptest! {

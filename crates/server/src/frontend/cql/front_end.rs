@@ -81,6 +81,10 @@ fn count_tables(front_end: &Arc<CqlShared>) {
         front_end.config.metrics.tables().expose(out, |id| {
             names.get(&id).map(|table| (table.keyspace.clone(), table.name.clone()))
         });
+        // Nothing is known of any table before the schema has been read.
+        if !names.is_empty() {
+            front_end.config.metrics.retain_tables(|id| names.contains_key(&id));
+        }
     });
 }
 

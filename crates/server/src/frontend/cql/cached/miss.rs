@@ -41,7 +41,7 @@ impl Pending {
         match self.shared.cache.join(&read.table, &terms.key, permission, waiter) {
             Join::Lead(ticket) => self.lead(ticket, permission).await,
             Join::Wait => {
-                self.request.metrics().misses.inc(MissReason::Coalesced);
+                self.request.note_miss(MissReason::Coalesced);
                 let row = match hears {
                     Some(hears) => hears.await.ok().flatten(),
                     None => None,
@@ -59,16 +59,22 @@ impl Pending {
                 }
             }
             Join::Bypass(reason) => {
-                self.request.metrics().misses.inc(reason.into());
+                self.request.note_miss(reason.into());
                 self.request.pass(Path::Miss);
             }
         }
     }
 
     async fn lead(self, ticket: Ticket<FillWaiter>, permission: CachePermission) {
+        // The race with the end of another fill: it may have ended after this read looked the row
+        // up. Then it has installed the row before this read could lead, and the row is there now.
+        if let Some(row) = self.filled_meanwhile(permission) {
+            self.shared.share(&row, ticket);
+            return self.reply(row, Path::Miss).await;
+        }
         let Some(weak) = self.fill_terms(permission) else {
             drop(ticket);
-            self.request.metrics().misses.inc(MissReason::Quarantined);
+            self.request.note_miss(MissReason::Quarantined);
             return self.request.pass(Path::Miss);
         };
         let (asked_at, asked) = (self.shared.cache.clock().moment(), Instant::now());
@@ -98,6 +104,18 @@ impl Pending {
                 self.request.pass(Path::Miss);
             }
         }
+    }
+
+    /// The row that another fill has left in DRAM. The read may have waited for its turn since it
+    /// had its permission.
+    fn filled_meanwhile(&self, permission: CachePermission) -> Option<Row> {
+        let (cache, read) = (&self.shared.cache, self.read());
+        if cache.row_permission(&read.table, &self.terms.key) != Ok(permission) {
+            return None;
+        }
+        let row = cache.accept(&cache.peek(&self.terms.key)?, permission, read.fingerprint).ok()?;
+        // The row was read with another client's rights.
+        is_allowed(&self.request, read).then_some(row)
     }
 
     /// The row as it was cached before its shard moved. The database need not be asked whether the

@@ -36,7 +36,7 @@ pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>
     };
     let looked_up = shared.cache.look_up(&terms.key);
     if !matches!(looked_up, Lookup::Miss(_)) && !may_answer(&request, read) {
-        request.metrics().passes.inc(PassReason::Authentication);
+        request.note_pass(PassReason::Authentication);
         return Some(Box::pin(ask(request, plan)));
     }
     let found = match looked_up {
@@ -65,7 +65,7 @@ pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>
             return None;
         }
         LookupOutcome::Missing(reason) => {
-            request.metrics().misses.inc(reason);
+            request.note_miss(reason);
             Pending::new(shared, request, plan, terms)
         }
     };
@@ -83,16 +83,16 @@ pub(super) fn admit(
     let terms = match terms(shared, &request, read) {
         Ok(terms) => terms,
         Err(Unfit::Pass(reason)) => {
-            request.metrics().passes.inc(reason);
+            request.note_pass(reason);
             request.pass(Path::Pass);
             return Err(None);
         }
         Err(Unfit::Unconfirmed(prepared)) => {
-            request.metrics().passes.inc(PassReason::SchemaUnknown);
+            request.note_pass(PassReason::SchemaUnknown);
             return Err(Some(Box::pin(confirm(request, prepared, plan.clone()))));
         }
         Err(Unfit::Outdated(prepared, now)) => {
-            request.metrics().passes.inc(PassReason::Option);
+            request.note_pass(PassReason::Option);
             if shared.cache.cache_permission(&read.table).is_ok() {
                 return Err(outdated(request, prepared, now));
             }
@@ -222,9 +222,16 @@ fn terms(shared: &CachedState, request: &Request, read: &ReadPlan) -> Result<Ter
     if !read.limits_allow(bound(&params.values)) {
         return Err(PassReason::Clause.into());
     }
+    // Before the key is bound: reads of tables that are not cached do not pay for it.
+    let of_table = shared.cache.cache_permission(&read.table);
+    if let Err(reason) = of_table
+        && reason != NotCached::NoLease
+    {
+        return Err(PassReason::from(reason).into());
+    }
     let mut key = RowKey::new();
     read.key.bind(bound(&params.values), &mut key).map_err(|_| PassReason::NotOneRow)?;
-    let cache_permission = match shared.cache.row_permission(&read.table, &key) {
+    let cache_permission = match shared.cache.narrowed(of_table, &key) {
         Ok(permission) => Some(permission),
         Err(NotCached::NotOwner) => None,
         Err(reason) => return Err(PassReason::from(reason).into()),
@@ -305,7 +312,7 @@ impl Pending {
         match found {
             LookupOutcome::Row(row, tier) => self.hit(row, tier).await,
             LookupOutcome::Missing(reason) => {
-                self.request.metrics().misses.inc(reason);
+                self.request.note_miss(reason);
                 Box::pin(self.missed(permission)).await;
             }
         }
@@ -347,7 +354,7 @@ impl Pending {
     /// Asks the owner of the row. What that cannot answer the database does.
     async fn owned_elsewhere(self) {
         if !may_answer(&self.request, self.read()) {
-            self.request.metrics().passes.inc(PassReason::Authentication);
+            self.request.note_pass(PassReason::Authentication);
             return ask(self.request, self.plan).await;
         }
         let asked = match self.shared.ring.get() {
@@ -357,7 +364,7 @@ impl Pending {
         match asked {
             RemoteRow::Row(row) => self.hit(row, Tier::Ring).await,
             RemoteRow::Pass => {
-                self.request.metrics().passes.inc(PassReason::NotOwner);
+                self.request.note_pass(PassReason::NotOwner);
                 self.request.pass(Path::Pass);
             }
         }

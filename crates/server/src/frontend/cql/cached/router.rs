@@ -57,8 +57,8 @@ impl Router for CachedRouter {
             Plan::CachedRead(_) => read::route(&self.shared, request, plan),
             Plan::CachedSlice(_) => slice::route(&self.shared, request, plan),
             Plan::Write(_) => write::route(&self.shared, request),
-            Plan::Read(reason) => {
-                request.metrics().passes.inc(pass_reason(*reason));
+            Plan::Read(reason, _) => {
+                request.note_pass(pass_reason(*reason));
                 request.pass(Path::Pass);
                 None
             }

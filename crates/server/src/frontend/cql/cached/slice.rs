@@ -51,7 +51,7 @@ pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>
     }
     let looked_up = shared.cache.look_up(&terms.key);
     if !matches!(looked_up, Lookup::Miss(_)) && !may_answer(&request, &slice.read) {
-        request.metrics().passes.inc(PassReason::Authentication);
+        request.note_pass(PassReason::Authentication);
         return Some(Box::pin(ask(request, plan)));
     }
     let pending = Pending::new(shared, request, plan, terms);
@@ -64,7 +64,7 @@ pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>
 }
 
 fn pass(request: Request, reason: PassReason) -> Option<Later> {
-    request.metrics().passes.inc(reason);
+    request.note_pass(reason);
     request.pass(Path::Pass);
     None
 }
@@ -158,7 +158,7 @@ impl SliceRead {
     }
 
     fn counted_miss(self, reason: MissReason) -> Option<Later> {
-        self.pending.request.metrics().misses.inc(reason);
+        self.pending.request.note_miss(reason);
         Some(Box::pin(self.missed()))
     }
 
@@ -167,7 +167,7 @@ impl SliceRead {
         let (table, now) = (self.pending.read().table.id, shared.cache.clock().now());
         let Some(rows) = shared.units.rows_to_read(table, self.unit_key(), &self.wanted, now)
         else {
-            self.pending.request.metrics().misses.inc(MissReason::TooLarge);
+            self.pending.request.note_miss(MissReason::TooLarge);
             return self.pending.request.pass(Path::Miss);
         };
         let mut hears = None;
@@ -180,7 +180,7 @@ impl SliceRead {
         match shared.cache.join(&read.table, key, self.permission, waiter) {
             Join::Lead(ticket) => self.lead(ticket, rows).await,
             Join::Wait => {
-                self.pending.request.metrics().misses.inc(MissReason::Coalesced);
+                self.pending.request.note_miss(MissReason::Coalesced);
                 if let Some(hears) = hears {
                     // What was read is in the cache now, or nobody may have it.
                     let _ = hears.await;
@@ -188,7 +188,7 @@ impl SliceRead {
                 self.look_again().await;
             }
             Join::Bypass(reason) => {
-                self.pending.request.metrics().misses.inc(reason.into());
+                self.pending.request.note_miss(reason.into());
                 self.pending.request.pass(Path::Miss);
             }
         }
@@ -215,10 +215,30 @@ impl SliceRead {
         }
     }
 
+    /// The unit that another fill has left in DRAM, if it answers. The read may have waited for its
+    /// turn since it had its permission.
+    fn filled_meanwhile(&self) -> Option<Unit> {
+        let (cache, pending) = (&self.shared().cache, &self.pending);
+        let (read, key) = (pending.read(), &pending.terms.key);
+        if cache.row_permission(&read.table, key) != Ok(self.permission) {
+            return None;
+        }
+        let unit = self.unit(&cache.peek(key)?).ok()?;
+        // The unit was read with another client's rights.
+        let is_answer = self.answer(&unit.stored()).is_ok() && is_allowed(&pending.request, read);
+        is_answer.then_some(unit)
+    }
+
     async fn lead(self, ticket: Ticket<FillWaiter>, rows: u32) {
+        // The race with the end of another fill: see `Pending::lead`. Reads that wait for this one
+        // look again.
+        if let Some(unit) = self.filled_meanwhile() {
+            drop(ticket);
+            return self.reply_later(unit, Path::Miss).await;
+        }
         let Some(weak) = self.pending.fill_terms(self.permission) else {
             drop(ticket);
-            self.pending.request.metrics().misses.inc(MissReason::Quarantined);
+            self.pending.request.note_miss(MissReason::Quarantined);
             return self.pending.request.pass(Path::Miss);
         };
         let (asked_at, asked) = (self.shared().cache.clock().moment(), Instant::now());

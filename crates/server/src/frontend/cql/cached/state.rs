@@ -75,6 +75,14 @@ impl CachedState {
         (finished.installed, finished.row)
     }
 
+    /// Ends a fill that another made needless: the reads that waited for it get the row.
+    pub(super) fn share(&self, row: &Row, ticket: Ticket<FillWaiter>) {
+        for waiter in ticket.finish(|| ()).waiters {
+            // Fails if the waiting read has ended, which does no harm.
+            let _ = waiter.send(Some(row.clone()));
+        }
+    }
+
     /// Rows are gone because of what no write through us has told. In a ring, nobody gives us what
     /// others may still have of them.
     pub(super) fn forget(&self, scope: &WriteScope) {

@@ -30,12 +30,12 @@ pub struct Relay {
 }
 
 impl AnswerSink for Relay {
-    fn answer(self: Box<Self>, backend: &Rc<Backend>, answer: Envelope) {
+    fn answer(mut self: Box<Self>, backend: &Rc<Backend>, answer: Envelope) {
         let unprepared = error_code(&answer) == Some(ErrorCode::Unprepared);
         if unprepared || result_kind(&answer) == Some(ResultKind::SchemaChange) {
             let (backend, kept) = (backend.clone(), backend.keep());
             compio::runtime::spawn(async move {
-                let (mut this, _kept) = (self, kept);
+                let (mut this, _kept) = (*self, kept);
                 let answer = this.request.settle_unprepared(&backend, answer).await;
                 match answer {
                     Ok(answer) => this.request.relay(answer, this.path).await,
@@ -45,8 +45,7 @@ impl AnswerSink for Relay {
             .detach();
             return;
         }
-        let this = *self;
-        this.request.relay_plain(&answer, this.path);
+        self.request.relay_in_place(&answer, self.path);
     }
 
     fn fail(self: Box<Self>, error: &CallError) {

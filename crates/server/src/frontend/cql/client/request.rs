@@ -20,7 +20,7 @@ use crate::frontend::cql::cluster::nodes::NodeId;
 use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::cluster::routes::Candidates;
 use crate::frontend::cql::statements::prepared::Prepared;
-use crate::metrics::{FrontEndMetrics, Path};
+use crate::metrics::{FrontEndMetrics, MissReason, PassReason, Path};
 
 /// After that a client has given up: drivers wait 10 or 12 s.
 const REPEATED_WITHIN: Duration = Duration::from_secs(12);
@@ -51,7 +51,7 @@ impl Operation {
             Plan::CachedRead(read) => ("read", Some(read.table.id)),
             Plan::CachedSlice(slice) => ("read", Some(slice.read.table.id)),
             Plan::SystemRead(_) => ("system_read", None),
-            Plan::Read(_) => ("passed_read", None),
+            Plan::Read(_, table) => ("passed_read", *table),
             Plan::Use(_) => ("use", None),
             Plan::Write(write) => {
                 let table = write.targets.iter().find_map(|target| match target {
@@ -124,6 +124,24 @@ impl Request {
     /// The counters of the reactor that it is on.
     pub fn metrics(&self) -> &FrontEndMetrics {
         &self.client().reactor_state.metrics
+    }
+
+    /// The cache has nothing to answer it with.
+    pub fn note_miss(&self, reason: MissReason) {
+        let metrics = self.metrics();
+        metrics.misses.inc(reason);
+        if let Some(table) = self.responder.table() {
+            table.missed(reason);
+        }
+    }
+
+    /// It goes to the database without a look into the cache.
+    pub fn note_pass(&self, reason: PassReason) {
+        let metrics = self.metrics();
+        metrics.passes.inc(reason);
+        if let Some(table) = self.responder.table() {
+            table.passed(reason);
+        }
     }
 
     /// The message and what precedes it.
@@ -222,7 +240,7 @@ impl Request {
         let reads = match &self.asked {
             Operation::Prepare => true,
             Operation::Query(plan) | Operation::Execute(_, plan) => {
-                matches!(**plan, Plan::Read(_) | Plan::CachedRead(_) | Plan::CachedSlice(_))
+                matches!(**plan, Plan::Read(..) | Plan::CachedRead(_) | Plan::CachedSlice(_))
             }
             Operation::Batch(_) => false,
         };
@@ -352,6 +370,11 @@ impl Request {
     /// As [`Request::relay`], for an answer that is known not to be a schema change.
     pub fn relay_plain(self, answer: &Envelope, path: Path) {
         self.responder.relay(answer, path);
+    }
+
+    /// As [`Request::relay_plain`], for one that is boxed and dropped where it is.
+    pub(super) fn relay_in_place(&mut self, answer: &Envelope, path: Path) {
+        self.responder.relay_in_place(answer, path);
     }
 
     /// Answers as a coordinator would that cannot reach what it needs.

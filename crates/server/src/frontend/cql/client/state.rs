@@ -24,7 +24,7 @@ use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::reactor_state::{ConnectedClient, CqlReactorState};
 use crate::frontend::cql::ring_view::shown::SeenRing;
 use crate::frontend::cql::statements::outdated::Outdated;
-use crate::metrics::Path;
+use crate::metrics::{Path, TableCounters};
 use crate::slow_log::SlowRequest;
 
 /// A client may have so many unread bytes waiting before nothing more is read from it.
@@ -312,8 +312,8 @@ pub struct Responder {
     /// Length of the request's body.
     bytes: usize,
     answered: bool,
-    /// Its table, where there is one that is known.
-    table: Option<Uuid>,
+    /// Its table, where there is one that is known, and where that is counted.
+    table: Option<(Uuid, Arc<TableCounters>)>,
     /// What the slow-request log would say of it; none while that is off.
     about: Option<Box<About>>,
 }
@@ -338,9 +338,15 @@ impl Responder {
         Self { client, version, stream, received, bytes, answered, table, about }
     }
 
+    /// Where its table is counted.
+    pub fn table(&self) -> Option<&TableCounters> {
+        self.table.as_ref().map(|(_, counters)| &**counters)
+    }
+
     /// Says which table it is about.
     pub fn name_table(&mut self, table: Option<Uuid>) {
-        self.table = table;
+        let tables = &self.client.reactor_state.metrics.tables;
+        self.table = table.map(|id| (id, tables.of(id)));
     }
 
     /// What the slow-request log says if the answer takes long.
@@ -360,7 +366,7 @@ impl Responder {
 
     /// Answers with a body that `write` appends.
     pub fn reply_with(
-        self,
+        mut self,
         opcode: Opcode,
         flags: Flags,
         path: Path,
@@ -373,7 +379,12 @@ impl Responder {
     }
 
     /// Answers with the database's own answer.
-    pub fn relay(self, answer: &Envelope, path: Path) {
+    pub fn relay(mut self, answer: &Envelope, path: Path) {
+        self.relay_in_place(answer, path);
+    }
+
+    /// As [`Responder::relay`], for one that is boxed and dropped where it is.
+    pub(super) fn relay_in_place(&mut self, answer: &Envelope, path: Path) {
         let Header { flags, opcode, .. } = answer.header;
         let header = Header { version: self.version, flags, stream: self.stream, opcode };
         let unread = self.client.out.queued();
@@ -410,18 +421,19 @@ impl Responder {
     }
 
     /// It is answered, behind so many bytes that the client has not read.
-    fn done(mut self, path: Path, unread: usize) {
+    fn done(&mut self, path: Path, unread: usize) {
+        debug_assert!(!self.answered, "a request is answered once");
         self.answered = true;
         let About { kind, key } = self.about.take().map_or_else(About::default, |a| *a);
         let metrics = &self.client.reactor_state.metrics;
-        if let Some(table) = self.table {
-            metrics.tables.count(table, path);
+        if let Some((_, table)) = &self.table {
+            table.answered(path);
         }
         let kind = if kind.is_empty() { "session" } else { kind };
         metrics.took(path, self.received.elapsed(), || SlowRequest {
             front_end: "cql",
             kind,
-            table: self.table.and_then(|id| self.client.table_name(id)),
+            table: self.table.as_ref().and_then(|(id, _)| self.client.table_name(*id)),
             key,
             requests: 1,
             flash: None,

@@ -23,7 +23,7 @@ const TEXT_MAP: &[u8] = &[0, 0x21, 0, 0x0d, 0, 0x0d];
 
 /// Whether this request asks how many replicas there are, for a driver that is to see one.
 pub fn asked(plan: &Plan, request: &Request) -> bool {
-    *plan == Plan::Read(PassReason::Keyspaces) && {
+    matches!(plan, Plan::Read(PassReason::Keyspaces, _)) && {
         let client = request.client();
         let front_end = &client.reactor_state.front_end;
         client.learns_cluster() && !front_end.config.ring.show_replicas && front_end.ring.is_set()
