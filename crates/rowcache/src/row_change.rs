@@ -92,6 +92,11 @@ impl RowChange {
         &self.table
     }
 
+    /// Whether what it sets has no TTL, of its own or of its table.
+    pub fn is_endless(&self) -> bool {
+        self.ttl == 0
+    }
+
     fn bytes(&self) -> usize {
         self.cells.iter().map(|(_, value)| value.len()).sum()
     }

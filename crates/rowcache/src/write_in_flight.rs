@@ -321,6 +321,20 @@ impl<W> WriteInFlight<W> {
         self.end(if lost || !decided { answered } else { Answered::Definite });
     }
 
+    /// It will take long: its row is not put back, and takes no memory meanwhile.
+    pub fn abandon_row(&mut self) {
+        self.updated = None;
+    }
+
+    /// Ends a plain write of unknown outcome that was sent again. `done`: LOCAL_QUORUM has it. Then
+    /// every fill sees it, and attempts still under way change nothing.
+    pub fn settle_repeated(mut self, answered: Answered, done: bool) {
+        if done {
+            self.weak = false;
+        }
+        self.end(if done { Answered::Definite } else { answered });
+    }
+
     /// The cache that it was begun in.
     pub fn cache(&self) -> &Arc<RowCache<W>> {
         &self.cache

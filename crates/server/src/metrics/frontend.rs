@@ -38,6 +38,10 @@ pub struct FrontEndMetrics {
     pub quarantines: Family<QuarantineReason>,
     /// Reads that were sent again because a node of the database was lost.
     pub repeated_reads: Counter,
+    /// Times that a plain write of unknown outcome was sent again.
+    pub repeated_writes: Counter,
+    /// Plain writes of unknown outcome that the database has now for certain.
+    pub settled_writes: Counter,
     /// Writes that a quorum read may miss.
     pub weak_writes: Counter,
     /// Writes whose level was raised, so that a quorum read sees them.
@@ -159,6 +163,16 @@ fn cql_alone(shards: &Shards, out: &mut Exposition) {
             "afterglow_repeated_reads_total",
             "Reads sent again because the connection to a node of the database was lost.",
             of(|d| &d.repeated_reads),
+        ),
+        (
+            "afterglow_repeated_writes_total",
+            "Times that a plain write of unknown outcome was sent again.",
+            of(|d| &d.repeated_writes),
+        ),
+        (
+            "afterglow_settled_writes_total",
+            "Plain writes of unknown outcome that the database has now for certain.",
+            of(|d| &d.settled_writes),
         ),
     ] {
         out.header(name, Kind::Counter, help);

@@ -12,6 +12,7 @@ mod keys;
 mod node;
 mod orders;
 mod reads;
+mod repeats;
 mod ring;
 mod ring_beside;
 mod ring_schema;

@@ -143,7 +143,9 @@ fn a_write_of_unknown_outcome_is_counted_as_quarantined_and_puts_nothing_back() 
     set_at(&mut client, 1, "old", 10);
     assert_eq!(client.wide("a", 1).as_deref(), Some("old"));
     house.database.set_faults(Faults { write_timeouts: 1.0, ..Faults::default() });
-    let text = "UPDATE ks.wide USING TIMESTAMP 11 SET v = 'new' WHERE k = 'a' AND c = 1";
+    // With a TTL it is not sent again.
+    let text =
+        "UPDATE ks.wide USING TIMESTAMP 11 AND TTL 900 SET v = 'new' WHERE k = 'a' AND c = 1";
     assert!(client.try_run(text).is_err());
     house.database.set_faults(Faults::default());
     assert_eq!((outcomes(&house, "quarantined"), outcomes(&house, "updated")), (1, 0));

@@ -1,6 +1,7 @@
 //! What one client can make the front end hold, and others wait for.
 
 use std::io::Write;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -172,6 +173,16 @@ fn resident() -> usize {
 
 #[test]
 fn clients_that_announce_large_requests_share_one_budget() {
+    let this = std::env::current_exe().unwrap();
+    let alone = ["--exact", "bounds::large_requests_share_one_budget", "--ignored", "--nocapture"];
+    let done = Command::new(this).args(alone).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && said.contains("1 passed"), "{done:?}");
+}
+
+#[test]
+#[ignore = "it measures its process, which must have no other test; the one above runs it"]
+fn large_requests_share_one_budget() {
     const CLIENTS: usize = 20;
     const SENT: usize = 100 * 1024 * 1024;
     let fake = scripted(Version::V5, echo);

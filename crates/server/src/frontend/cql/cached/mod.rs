@@ -7,8 +7,9 @@
 //! - [`slice`]: a read of a slice of one partition, and its fill.
 //! - [`read`], [`miss`] and [`fill`]: a read of one row, what it does where the cache has none, and
 //!   the read of the database that fills the cache.
-//! - [`write`](mod@write), [`update`] and [`serial`]: a write, what it sets in a cached row, and the
-//!   inquiry after a lightweight transaction.
+//! - [`write`](mod@write) and [`update`]: a write, and what it sets in a cached row.
+//! - [`serial`] and [`repeat`]: what settles a write of unknown outcome, a lightweight transaction
+//!   or a plain one.
 //! - [`keeper`]: the lease, on a connection of its own.
 //! - [`ring`]: several instances as one cache.
 //! - [`setup`]: start and stop.
@@ -26,6 +27,7 @@ mod newest;
 mod outcome;
 mod policies;
 mod read;
+mod repeat;
 mod ring;
 mod router;
 mod serial;

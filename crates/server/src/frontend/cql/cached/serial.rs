@@ -28,9 +28,10 @@ use super::ring::RingWrite;
 use super::state::CachedState;
 
 /// A coordinator that did not answer may go on trying for as long as its timeouts let it.
-const COORDINATORS_TIME: Duration = Duration::from_secs(60);
+pub(super) const COORDINATORS_TIME: Duration = Duration::from_secs(60);
 /// Pauses between attempts, doubled from the first to the last.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+pub(super) const PAUSES: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_secs(30));
 
 /// What an inquiry heard.
 #[derive(Debug, PartialEq, Eq)]

@@ -19,6 +19,7 @@ use afterglow_rowcache::write_scope::{Invalidation, Tables, WriteScope};
 
 use super::super::{Later, Operation, Request, SchemaStore, parsed};
 use super::outcome::{answered, count_outcome};
+use super::repeat::{Repeatable, Repetition};
 use super::state::CachedState;
 use super::write_level::is_weak;
 use super::{WriteInFlight, serial, update, write_in_ring};
@@ -77,6 +78,8 @@ struct GatedWrite {
     write: WriteInFlight,
     /// The table of a row that may get the new values.
     table: Option<Arc<TableSchema>>,
+    /// What may be sent again.
+    repeatable: Option<Repeatable>,
 }
 
 impl Planned {
@@ -89,13 +92,16 @@ impl Planned {
         let generation = newest.generation();
         let change = update::change_of(&self.request)
             .filter(|of| update::is_same_schema(shared, of.table(), generation, newest));
+        // Before the gates close: a TRUNCATE that begins from here on is one that came later.
+        let repeatable = change.as_ref().and_then(|change| Repeatable::of(shared, change));
         let is_current = || touched.is_current(&*shared.newest.of(self.schema()));
         let cache = &shared.cache;
         let write = cache.begin_row_write(touched, change.as_ref(), *weak, *dead_after, is_current);
-        GatedWrite { write, table: change.map(|change| change.table().clone()) }
+        GatedWrite { write, table: change.map(|change| change.table().clone()), repeatable }
     }
 
-    async fn carry_out(mut self, GatedWrite { mut write, table }: GatedWrite) {
+    async fn carry_out(mut self, gated: GatedWrite) {
+        let GatedWrite { mut write, table, repeatable } = gated;
         let answer = self.request.call().await;
         let Planned { shared, request, newest, touched, .. } = self;
         if request.went_far() {
@@ -117,12 +123,18 @@ impl Planned {
             write.narrow(keyspace_of(keyspace, &*now).invalidations());
         }
         let inquiry = serial::Inquiry::of(&shared, &request, &touched, answered, &newest);
-        let outcome = match inquiry {
-            Some(inquiry) => {
+        let repetition = repeatable
+            .and_then(|write| Repetition::of(&shared, &request, write, answered, &newest));
+        let outcome = match (inquiry, repetition) {
+            (Some(inquiry), _) => {
                 compio::runtime::spawn(inquiry.run(write, answered)).detach();
                 RowOutcome::Dropped
             }
-            None => write.settle_and_update(answered, || {
+            (None, Some(repetition)) => {
+                compio::runtime::spawn(repetition.run(shared.clone(), write, answered)).detach();
+                RowOutcome::Dropped
+            }
+            (None, None) => write.settle_and_update(answered, || {
                 let generation = newest.generation();
                 table.is_some_and(|table| update::is_same_schema(&shared, &table, generation, &now))
             }),
