@@ -184,6 +184,7 @@ CQL = {
     "afterglow_table_passes": (0, 20),
     "afterglow_table_requests": (44, 100),
     "afterglow_tls_handshake_failures": 0,
+    "afterglow_unsettled_writes": 0,
     "afterglow_weak_writes": 0,
     "afterglow_write_outcomes": (12, 40),
     "afterglow_writes": (12, 40),

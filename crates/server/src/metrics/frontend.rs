@@ -42,6 +42,8 @@ pub struct FrontEndMetrics {
     pub repeated_writes: Counter,
     /// Plain writes of unknown outcome that the database has now for certain.
     pub settled_writes: Counter,
+    /// Plain writes of unknown outcome that are not sent again any more, and have none yet.
+    pub unsettled_writes: Counter,
     /// Writes that a quorum read may miss.
     pub weak_writes: Counter,
     /// Writes whose level was raised, so that a quorum read sees them.
@@ -173,6 +175,11 @@ fn cql_alone(shards: &Shards, out: &mut Exposition) {
             "afterglow_settled_writes_total",
             "Plain writes of unknown outcome that the database has now for certain.",
             of(|d| &d.settled_writes),
+        ),
+        (
+            "afterglow_unsettled_writes_total",
+            "Plain writes that were sent again, and whose outcome is still unknown.",
+            of(|d| &d.unsettled_writes),
         ),
     ] {
         out.header(name, Kind::Counter, help);

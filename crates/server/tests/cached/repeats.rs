@@ -3,7 +3,7 @@
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, QueryParams, ValuesBuilder};
-use afterglow_testkit::fake_backend::Faults;
+use afterglow_testkit::fake_backend::{Faults, StatementKind};
 
 use crate::node::{Client, House, wait_until};
 
@@ -128,7 +128,7 @@ fn what_truncate_removed_does_not_come_back() {
     assert!(!try_at(&mut client, "INSERT INTO ks.t (k, v) VALUES ('a', 'in doubt')", 10));
     wait_until("it has been sent again", || counted(&house, "afterglow_repeated_writes_total") > 1);
     client.run("TRUNCATE ks.t");
-    wait_until("it is sent no more", || counted(&house, "afterglow_quarantined_partitions") == 1);
+    wait_until("it is sent no more", || counted(&house, "afterglow_unsettled_writes_total") == 1);
     // Half of the attempts had their effect, and the last may have been under way.
     client.run("TRUNCATE ks.t");
     // Another one, from its failure until it is there: long enough for the first to be sent.
@@ -137,4 +137,23 @@ fn what_truncate_removed_does_not_come_back() {
     set_timeouts(&house, false);
     wait_until("it is there", || counted(&house, "afterglow_settled_writes_total") == 1);
     assert_eq!(stored(&house, "a"), None);
+}
+
+#[test]
+fn after_a_lost_connection_the_coordinators_time_is_waited_for() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    let held = house.database.hold(StatementKind::Write);
+    std::thread::scope(|scope| {
+        let write = scope
+            .spawn(|| try_at(&mut client, "INSERT INTO ks.t (k, v) VALUES ('a', 'in doubt')", 10));
+        held.wait_for(1);
+        house.database.hang_up();
+        drop(held);
+        assert!(!write.join().unwrap());
+    });
+    wait_until("it has been sent again", || counted(&house, "afterglow_repeated_writes_total") > 0);
+    wait_until("it is there", || stored(&house, "a").is_some());
+    let reads = house.reads(|| (0..3).for_each(|_| drop(client.value("a")))).0;
+    assert_eq!((reads, counted(&house, "afterglow_settled_writes_total")), (3, 0));
 }

@@ -23,6 +23,7 @@ use std::time::Instant;
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Request as Message};
+use afterglow_cql::plan::TableSchema;
 use afterglow_rowcache::row_change::RowChange;
 use afterglow_rowcache::serve::CachePermission;
 use afterglow_rowcache::tables::Index;
@@ -34,9 +35,12 @@ use super::WriteInFlight;
 use super::serial::{COORDINATORS_TIME, PAUSES};
 use super::state::CachedState;
 
+/// Larger writes are not repeated: those under way take 32 MiB at most.
+const MOST_BYTES: usize = 32 * 1024;
+
 /// A write that is repeated if its outcome turns out to be unknown. Taken before it begins.
 pub struct Repeatable {
-    change: RowChange,
+    table: Arc<TableSchema>,
     /// Writes of the whole table that had begun.
     table_writes: u64,
 }
@@ -50,7 +54,7 @@ impl Repeatable {
         let is_exclusive =
             matches!(cache.cache_permission(table), Ok(CachePermission::Exclusive { .. }));
         let is_repeatable = is_exclusive && change.is_endless();
-        is_repeatable.then(|| Repeatable { change: change.clone(), table_writes })
+        is_repeatable.then(|| Repeatable { table: table.clone(), table_writes })
     }
 }
 
@@ -65,6 +69,17 @@ pub struct Repetition {
     deadline: Instant,
     /// When a connection with an attempt on it was last lost.
     lost_at: Option<Instant>,
+}
+
+/// What the write would do if it were sent now.
+#[derive(Debug, PartialEq, Eq)]
+enum Effect {
+    /// What it did when it was first sent.
+    Same,
+    /// The schema may have changed.
+    Unclear,
+    /// Something else, or it has taken too long.
+    Other,
 }
 
 /// What became of an attempt.
@@ -92,8 +107,11 @@ impl Repetition {
         if client.dedicated.borrow().is_some() || shared.cache.is_full_of_inquiries() {
             return None;
         }
-        let grace = newest.grace(&[write.change.table().id])?;
+        let grace = newest.grace(&[write.table.id])?;
         let (keyspace, body) = again(request)?;
+        if body.len() > MOST_BYTES {
+            return None;
+        }
         let now = Instant::now();
         Some(Repetition {
             client: client.clone(),
@@ -116,9 +134,8 @@ impl Repetition {
         write.abandon_row();
         let counted = write.cache().count_inquiry();
         let done = self.repeat_until_done(&shared).await;
-        if done {
-            self.client.reactor_state.metrics.settled_writes.inc();
-        }
+        let metrics = &self.client.reactor_state.metrics;
+        if done { &metrics.settled_writes } else { &metrics.unsettled_writes }.inc();
         write.settle_repeated(answered, done);
         drop(counted);
     }
@@ -127,10 +144,12 @@ impl Repetition {
         let mut pause = PAUSES.0;
         loop {
             compio::time::sleep(pause).await;
-            if !self.has_the_same_effect(shared) {
-                return false;
-            }
-            match self.attempt().await {
+            let attempt = match self.effect(shared) {
+                Effect::Same => self.attempt().await,
+                Effect::Unclear => Attempt::Later,
+                Effect::Other => Attempt::Never,
+            };
+            match attempt {
                 Attempt::Done => break,
                 Attempt::Later => pause = (pause * 2).min(PAUSES.1),
                 Attempt::Never => return false,
@@ -142,17 +161,23 @@ impl Repetition {
             let left = COORDINATORS_TIME.saturating_sub(lost_at.elapsed());
             compio::time::sleep(left).await;
         }
-        self.has_the_same_effect(shared)
+        self.effect(shared) != Effect::Other
     }
 
     /// Whether the write, sent now, has the effect that it had when it was first sent.
-    fn has_the_same_effect(&self, shared: &CachedState) -> bool {
-        let table = self.write.change.table();
+    fn effect(&self, shared: &CachedState) -> Effect {
+        let table = &self.write.table;
         let newest = shared.newest.of(&self.client.reactor_state.front_end.schema);
-        Instant::now() < self.deadline
+        // What is not heard of empties the cache once it is: that counts as a write of all tables.
+        let is_known = shared.knows_schema(newest.generation());
+        let is_same = Instant::now() < self.deadline
             && shared.cache.table_writes(table) == self.write.table_writes
-            && shared.knows_schema(newest.generation())
-            && newest.table(table.id) == Some(table)
+            && newest.table(table.id) == Some(table);
+        match (is_same, is_known) {
+            (true, true) => Effect::Same,
+            (true, false) => Effect::Unclear,
+            (false, _) => Effect::Other,
+        }
     }
 
     async fn attempt(&mut self) -> Attempt {
