@@ -84,7 +84,7 @@ enum Effect {
 
 /// What became of an attempt.
 #[derive(Debug, PartialEq, Eq)]
-enum Attempt {
+enum RepeatOutcome {
     /// LOCAL_QUORUM has it.
     Done,
     /// It may be there or not.
@@ -146,13 +146,13 @@ impl Repetition {
             compio::time::sleep(pause).await;
             let attempt = match self.effect(shared) {
                 Effect::Same => self.attempt().await,
-                Effect::Unclear => Attempt::Later,
-                Effect::Other => Attempt::Never,
+                Effect::Unclear => RepeatOutcome::Later,
+                Effect::Other => RepeatOutcome::Never,
             };
             match attempt {
-                Attempt::Done => break,
-                Attempt::Later => pause = (pause * 2).min(PAUSES.1),
-                Attempt::Never => return false,
+                RepeatOutcome::Done => break,
+                RepeatOutcome::Later => pause = (pause * 2).min(PAUSES.1),
+                RepeatOutcome::Never => return false,
             }
         }
         // A lost attempt may still come to the replicas. It is the same write, but what removes the
@@ -180,7 +180,7 @@ impl Repetition {
         }
     }
 
-    async fn attempt(&mut self) -> Attempt {
+    async fn attempt(&mut self) -> RepeatOutcome {
         let reactor_state = &self.client.reactor_state;
         let mut who = self.client.who(self.version);
         who.keyspace = self.keyspace.clone();
@@ -193,25 +193,25 @@ impl Repetition {
             reactor_state.metrics.repeated_writes.inc();
             let answer = backend.call(Opcode::Query, Flags::NONE, self.body.clone()).await;
             return match answer {
-                Ok(answer) if answer.header.opcode == Opcode::Result => Attempt::Done,
+                Ok(answer) if answer.header.opcode == Opcode::Result => RepeatOutcome::Done,
                 Ok(answer) => match error_code(&answer) {
                     Some(
                         ErrorCode::Invalid
                         | ErrorCode::Syntax
                         | ErrorCode::Unauthorized
                         | ErrorCode::Config,
-                    ) => Attempt::Never,
-                    _ => Attempt::Later,
+                    ) => RepeatOutcome::Never,
+                    _ => RepeatOutcome::Later,
                 },
                 Err(error) => {
                     if matches!(error, CallError::Lost) {
                         self.lost_at = Some(Instant::now());
                     }
-                    Attempt::Later
+                    RepeatOutcome::Later
                 }
             };
         }
-        Attempt::Later
+        RepeatOutcome::Later
     }
 }
 
