@@ -5,6 +5,7 @@
 import argparse
 import contextlib
 import multiprocessing
+import random as randomness
 import secrets
 import sys
 import time
@@ -105,8 +106,11 @@ def main():
             direct = stack.enter_context(
                 Cassandra(version=RELEASES[options.release], heap="1200M", settings=SETTINGS)
             )
+            # Units of some partitions, or of all, are cut off behind their first rows.
+            unit = randomness.Random(options.seed).choice(("256KiB", "150B"))
+            print(f"units of {unit} at most", file=sys.stderr, flush=True)
             # Where a write was at ANY, no row follows later ones for so long.
-            extra = ("--unknown-outcome-hold", "6s")
+            extra = ("--unknown-outcome-hold", "6s", "--partition-unit-size", unit)
             instance = stack.enter_context(
                 Afterglow(direct.contact, profile=options.profile, extra=extra)
             )

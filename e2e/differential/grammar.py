@@ -219,9 +219,9 @@ class Reads:
             out.add(" ALLOW FILTERING")
         return out.done()
 
-    def partition_slice(self, out, table):
+    def partition_slice(self, out, table, partition=None):
         """Plain columns of a partition's rows from an end or within a range, mostly as the database
-        takes them.
+        takes them. `partition`: literals of its key, by column.
         """
         random, clustering = self.random, table.of("clustering")
         names = [column.name for column in table.columns]
@@ -230,7 +230,9 @@ class Reads:
         out.add(f" FROM {KEYSPACE}.{table.name} WHERE ")
 
         def equal(column):
-            out.add(column.name, " = ").column(column)
+            if partition and column.name in partition:
+                return out.add(f"{column.name} = {partition[column.name]}")
+            return out.add(column.name, " = ").column(column)
 
         out.listed(table.of("partition"), equal, " AND ")
         for at, column in enumerate(clustering):

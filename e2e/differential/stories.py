@@ -1,12 +1,12 @@
 """Stories of one row: it is written as a whole, then read and written in turns. A cached row can
-follow such writes.
+follow such writes. And stories of one partition: slices of it in turns with writes.
 """
 
 from .grammar import Builder
 
 
 class Stories:
-    """Mixed into the grammar, which has `random`, `tables` and `using()`."""
+    """Mixed into the grammar, which has `random`, `tables`, and what reads and writes."""
 
     # What is still to be told.
     told = ()
@@ -14,7 +14,8 @@ class Stories:
     def next_told(self):
         """The next statement of a story."""
         if not self.told:
-            self.told = self.story()
+            tell = self.random.choices((self.story, self.story_of_slices), (60, 40))[0]
+            self.told = tell()
         return self.told.pop(0)
 
     def story(self):
@@ -53,3 +54,33 @@ class Stories:
         self.using(out.add("UPDATE ").table(table), table)
         out.add(" SET ").listed(values, lambda column: out.add(column.name, " = ").column(column))
         return self.pinned(out, key).done()
+
+    def story_of_slices(self):
+        """Slices of one partition that the cache may have, and writes to its table: of a row of the
+        partition, or any.
+        """
+        random = self.random
+        fitting = [
+            table
+            for table in self.tables
+            if table.of("clustering")
+            and table.of("regular")
+            and not (table.of("static") or table.counter or table.makes)
+        ]
+        table = random.choice(fitting)
+        partition = {column.name: column.make(random)[0] for column in table.of("partition")}
+
+        def look():
+            out = Builder(self, "story, slice", table, read=True)
+            return self.partition_slice(out, table, partition)
+
+        def change():
+            if random.random() < 0.4:
+                return self.write(table)
+            rows = [(column.name, column.make(random)[0]) for column in table.of("clustering")]
+            return random.choice((self.whole, self.part))(table, [*partition.items(), *rows])
+
+        story = [change() for _ in range(3)]
+        for _ in range(random.randrange(3, 8)):
+            story += [*(look() for _ in range(random.randrange(1, 4))), change()]
+        return [*story, look()]
