@@ -1,14 +1,20 @@
 //! The handshake, over a socket. Whoever calls bounds its time.
 
 use std::io;
+use std::rc::Rc;
+use std::time::Duration;
 
 use compio::BufResult;
 use compio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::session::TlsSession;
+use super::turns::{HandshakeTurn, HandshakeTurns};
+use crate::reactor::yield_now;
 
 /// Read buffer of a handshake: a chain of certificates is a few kilobytes.
 const READ_BUFFER: usize = 8 * 1024;
+/// How long a message of a handshake may wait for its turn. Callers give the handshake longer.
+const TURN_TIMEOUT: Duration = Duration::from_secs(4);
 /// The first byte of what is TLS: the type of a handshake record.
 const HANDSHAKE_RECORD: u8 = 22;
 
@@ -24,7 +30,7 @@ pub enum HandshakeFault {
     /// It took too long.
     #[error("the TLS handshake took too long")]
     Late,
-    /// Too many others made theirs.
+    /// It waited too long for its turn.
     #[error("too many TLS handshakes are under way")]
     Crowded,
     /// The socket.
@@ -35,7 +41,8 @@ pub enum HandshakeFault {
     Tls(#[from] rustls::Error),
 }
 
-/// Makes the handshake. What the peer said right behind it is appended to `input`.
+/// Makes the handshake. What the peer said right behind it is appended to `input`. `turns`: each
+/// message of the peer waits for its turn. Nobody holds one while it waits for its peer.
 ///
 /// # Errors
 /// Why there is no TLS with the peer, which has been told.
@@ -43,6 +50,7 @@ pub async fn shake_hands(
     stream: &mut (impl AsyncRead + AsyncWrite),
     session: &mut TlsSession,
     input: &mut Vec<u8>,
+    turns: Option<&Rc<HandshakeTurns>>,
 ) -> Result<(), HandshakeFault> {
     let mut buffer = Vec::with_capacity(READ_BUFFER);
     let mut first = None;
@@ -57,7 +65,10 @@ pub async fn shake_hands(
             return Err(HandshakeFault::Closed);
         }
         first = first.or(buffer.first().copied());
-        if !session.open(&buffer, input) {
+        let turn = in_turn(turns).await?;
+        let open = session.open(&buffer, input);
+        drop(turn);
+        if !open {
             // The alert; whether it arrives or not, it is over.
             let _ = send(stream, session).await;
             return Err(match session.fault() {
@@ -68,6 +79,19 @@ pub async fn shake_hands(
         }
         buffer.clear();
     }
+}
+
+/// Waits for a turn, and lets the reactor look after others first: a message may take it a
+/// millisecond.
+async fn in_turn(
+    turns: Option<&Rc<HandshakeTurns>>,
+) -> Result<Option<HandshakeTurn>, HandshakeFault> {
+    let Some(turns) = turns else { return Ok(None) };
+    let turn = compio::time::timeout(TURN_TIMEOUT, turns.take())
+        .await
+        .map_err(|_| HandshakeFault::Crowded)?;
+    yield_now().await;
+    Ok(Some(turn))
 }
 
 /// A peer that likes nothing of what it is offered begins with an alert.

@@ -3,8 +3,8 @@
 //! 1. [`ServerTls`] and [`ClientTls`] read certificates, keys and CAs from files, and again when
 //!    they are told to. A connection keeps the ones that it began with.
 //! 2. A [`TlsSession`] is one connection's TLS, sans-io: bytes in, bytes out.
-//! 3. [`shake_hands`] makes the handshake over a socket. [`HandshakeTurns`] bounds how many are
-//!    under way.
+//! 3. [`shake_hands`] makes the handshake over a socket. [`HandshakeTurns`] bounds how many of them
+//!    a reactor works on at once.
 //!
 //! New files that cannot be used never take the place of those in use.
 

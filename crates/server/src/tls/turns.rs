@@ -1,5 +1,5 @@
-//! How many handshakes a reactor makes at once. Others wait for their turn, in the order in which
-//! they came.
+//! How many messages of handshakes a reactor works on at once. Others wait for their turn, in the
+//! order in which they came.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -28,9 +28,9 @@ const OVERHEAD: usize = 1024;
 /// A text longer than this is planned anew each time.
 const LONGEST_PLANNED: usize = 64 * 1024;
 
-/// TLS handshakes with clients that a reactor makes at once. A client that is slow takes a place
-/// for the time that a handshake may take, and no processor.
-const HANDSHAKES: usize = 256;
+/// Messages of TLS handshakes with clients that a reactor works on before it looks after others. A
+/// client that is slow holds nobody up.
+const HANDSHAKES: usize = 1;
 
 /// Held by who checks a user's credentials.
 type Turn = futures_util::lock::Mutex<()>;
@@ -72,7 +72,7 @@ pub struct CqlReactorState {
     pub permissions: PermissionCache,
     /// Users whose credentials are being checked: one check at a time for each.
     logins: RefCell<HashMap<Box<str>, Weak<Turn>>>,
-    /// TLS handshakes with clients that are under way.
+    /// Turns of TLS handshakes with clients.
     pub handshakes: Rc<HandshakeTurns>,
     /// When it was last said that one failed.
     pub complained: Cell<Option<Instant>>,

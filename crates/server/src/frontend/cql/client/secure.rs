@@ -1,7 +1,7 @@
 //! TLS with a client: the handshake before its first request.
 //!
-//! It has a time limit, and each reactor makes a bounded number at once. A client without a
-//! handshake is no client yet: it has no session, and a drain does not wait for it.
+//! It has a time limit, and each reactor works on one at once. A client without a handshake is no
+//! client yet: it has no session, and a drain does not wait for it.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -17,8 +17,6 @@ use crate::tls::{HandshakeFault, ServerTls, TlsSession, shake_hands};
 
 /// How long a handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a client may wait for its turn.
-const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Failures are logged once in this time on each reactor; all are counted.
 const LOG_PAUSE: Duration = Duration::from_secs(1);
 
@@ -60,13 +58,10 @@ async fn try_secure(
     tls: &ServerTls,
     stream: &mut TcpStream,
 ) -> Result<SecuredClient, HandshakeFault> {
-    let _turn = compio::time::timeout(TURN_TIMEOUT, reactor_state.handshakes.take())
-        .await
-        .map_err(|_| HandshakeFault::Crowded)?;
     let (mut session, mut came) = (tls.session()?, Vec::new());
-    compio::time::timeout(HANDSHAKE_TIMEOUT, shake_hands(stream, &mut session, &mut came))
-        .await
-        .map_err(|_| HandshakeFault::Late)??;
+    let turns = Some(&reactor_state.handshakes);
+    let shaking = shake_hands(stream, &mut session, &mut came, turns);
+    compio::time::timeout(HANDSHAKE_TIMEOUT, shaking).await.map_err(|_| HandshakeFault::Late)??;
     Ok(SecuredClient { session: Rc::new(RefCell::new(session)), came })
 }
 

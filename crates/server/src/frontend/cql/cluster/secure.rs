@@ -26,7 +26,7 @@ pub(super) async fn secure(
         reason: words(fault, &target.host).into(),
     };
     let mut session = tls.session(&target.host).map_err(|error| fault(&error.into()))?;
-    compio::time::timeout(CONNECT_TIMEOUT, shake_hands(stream, &mut session, came))
+    compio::time::timeout(CONNECT_TIMEOUT, shake_hands(stream, &mut session, came, None))
         .await
         .map_err(|_| ConnectError::Timeout(address.clone()))?
         .map_err(|error| fault(&error))?;
