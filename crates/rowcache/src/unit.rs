@@ -14,11 +14,12 @@
 use afterglow_cql::frame::notation::{Put, Value};
 use afterglow_cql::plan::{Projected, RowKey, RowPlace, Slice, TableSchema};
 
+mod churn;
 mod fill;
 mod sizes;
 
 pub use fill::{UnitAsked, read_unit, unit_query};
-pub use sizes::Units;
+pub use sizes::{NoFill, Units};
 
 /// Differs from the format of rows, though no row has the key of a unit.
 const FORMAT: u8 = 0x81;

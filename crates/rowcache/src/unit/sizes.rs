@@ -2,7 +2,9 @@
 //!
 //! A small limit is rounded up, so that reads with other small limits share its unit. Everything
 //! else reads what fits into a unit, by the size of the table's rows so far. Where such a fill was
-//! in vain, there is none for a while.
+//! in vain, there is none for a while. What is not likely to fit is tried now and then: other
+//! partitions of the table may have smaller rows. Until rows of a table have been seen, few are
+//! read, because they may be large.
 
 use std::collections::HashMap;
 
@@ -10,6 +12,7 @@ use afterglow_cql::plan::Slice;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
+use super::churn::Churn;
 use crate::clock::Millis;
 use crate::stamp::Stamp;
 use crate::too_large::TooLarge;
@@ -19,17 +22,39 @@ const LIMITS: [u32; 4] = [64, 256, 1024, MOST_ROWS];
 /// The most rows of a unit. Drivers ask for pages of 5,000.
 const MOST_ROWS: u32 = 4096;
 /// How many rows of a table are read whose rows have not been seen yet, if a limit asks for no
-/// more: its rows may be large.
-const UNSEEN: u32 = 64;
+/// more.
+const UNSEEN: u32 = 16;
+/// So many rows more than a read wants are no waste.
+const SMALL: usize = 16;
 /// Tables whose row sizes are remembered.
 const MOST_TABLES: usize = 16 * 1024;
+/// One in so many reads that are not likely to fit is tried.
+const TRIED: u32 = 32;
 
 /// What is known of the sizes of partitions.
 pub struct Units {
     most_bytes: usize,
-    /// Bytes of an average row of each table, in a moving average.
-    row_bytes: Mutex<HashMap<Uuid, usize>>,
+    rows: Mutex<HashMap<Uuid, RowSizes>>,
     in_vain: TooLarge,
+    churn: Churn,
+}
+
+/// Why a read does not fill a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoFill {
+    /// The slice does not fit into a unit, or did not a moment ago.
+    TooLarge,
+    /// Fills of the unit read many rows, and it is seldom hit.
+    Churn,
+}
+
+/// What is known of the rows of a table.
+struct RowSizes {
+    /// Bytes of an average row, in a moving average. `None`: none has been seen, and a fill has
+    /// failed. It may have been too much for the database.
+    average: Option<usize>,
+    /// Reads that seemed not to fit.
+    refused: u32,
 }
 
 impl Units {
@@ -37,8 +62,9 @@ impl Units {
     pub fn new(most_bytes: u64) -> Units {
         Units {
             most_bytes: usize::try_from(most_bytes).unwrap_or(usize::MAX),
-            row_bytes: Mutex::default(),
+            rows: Mutex::default(),
             in_vain: TooLarge::default(),
+            churn: Churn::default(),
         }
     }
 
@@ -47,45 +73,94 @@ impl Units {
         self.most_bytes
     }
 
-    /// How many rows a fill reads for this slice of the partition with this unit. `None` if the
-    /// fill would be in vain: the slice does not fit into a unit, or did not a moment ago.
+    /// How many rows a fill reads for this slice of the partition with this unit, which a read has
+    /// missed.
+    ///
+    /// # Errors
+    /// Why there is to be no fill.
     pub fn rows_to_read(
         &self,
         table: Uuid,
         unit: &[u8],
         slice: &Slice,
         now: Millis,
-    ) -> Option<u32> {
+    ) -> Result<u32, NoFill> {
+        let rows = self.fitting_rows(table, unit, slice, now).ok_or(NoFill::TooLarge)?;
+        if self.churn.may_fill(unit) { Ok(rows) } else { Err(NoFill::Churn) }
+    }
+
+    /// A fill of the unit has read so many rows for a read that wants so many of them.
+    pub fn note_fill(&self, unit: &[u8], rows: usize, wanted: usize) {
+        if rows > SMALL + wanted.saturating_mul(4) {
+            self.churn.waste(unit);
+        }
+    }
+
+    /// The unit has answered a read.
+    pub fn note_hit(&self, unit: &[u8]) {
+        self.churn.hit(unit);
+    }
+
+    fn fitting_rows(&self, table: Uuid, unit: &[u8], slice: &Slice, now: Millis) -> Option<u32> {
         if self.in_vain.has(&kind_of(unit, slice), Stamp::default(), now) {
             return None;
         }
         let limit = slice.limit.filter(|_| slice.is_from_end());
-        let fitting = match self.row_bytes.lock().get(&table) {
-            Some(bytes) => u32::try_from(self.most_bytes / bytes.max(&1)).unwrap_or(MOST_ROWS),
-            None => limit.unwrap_or(0).max(UNSEEN),
+        let rounded = match limit {
+            Some(limit) => Some(LIMITS.into_iter().find(|rounded| *rounded >= limit)?),
+            None => None,
         };
-        let fitting = fitting.min(MOST_ROWS);
-        match limit {
-            Some(limit) => {
-                let rounded = LIMITS.into_iter().find(|rounded| *rounded >= limit)?;
-                Some(rounded.min(fitting)).filter(|rows| *rows >= limit)
-            }
-            None => Some(fitting.max(1)),
+        let least = limit.unwrap_or(1);
+        let mut known = self.rows.lock();
+        let Some(sizes) = known.get_mut(&table) else {
+            return Some(least.max(UNSEEN));
+        };
+        let Some(fitting) = self.fitting(sizes) else { return Some(least) };
+        if least > fitting {
+            sizes.refused = sizes.refused.wrapping_add(1);
+            return sizes.refused.is_multiple_of(TRIED).then_some(least);
         }
+        Some(rounded.map_or(fitting, |rounded| rounded.min(fitting)))
+    }
+
+    /// How many rows of a table are likely to fit into a unit; `None` if none has been seen.
+    fn fitting(&self, sizes: &RowSizes) -> Option<u32> {
+        let fitting = self.most_bytes / sizes.average?.max(1);
+        Some(u32::try_from(fitting).map_or(MOST_ROWS, |fitting| fitting.min(MOST_ROWS)))
+    }
+
+    /// Whether a fill that has read so many rows of a table, and found more behind them, would now
+    /// read many more.
+    pub fn may_read_more(&self, table: Uuid, rows: u32) -> bool {
+        let known = self.rows.lock();
+        let fitting = known.get(&table).and_then(|sizes| self.fitting(sizes));
+        fitting.is_some_and(|fitting| fitting / 2 >= rows)
     }
 
     /// A fill has read so many rows of a table, which take so many bytes.
     pub fn learn(&self, table: Uuid, rows: usize, bytes: usize) {
-        if rows == 0 {
-            return;
+        if let Some(seen) = bytes.checked_div(rows) {
+            self.note(table, |average| Some(average.map_or(seen, |known| (known * 7 + seen) / 8)));
         }
-        let seen = bytes / rows;
-        let mut known = self.row_bytes.lock();
+    }
+
+    /// A fill has found a row that is larger than a unit.
+    pub fn learn_too_large(&self, table: Uuid) {
+        self.learn(table, 1, 2 * self.most_bytes);
+    }
+
+    /// A fill has failed.
+    pub fn note_failed(&self, table: Uuid) {
+        self.note(table, |average| average);
+    }
+
+    fn note(&self, table: Uuid, average: impl FnOnce(Option<usize>) -> Option<usize>) {
+        let mut known = self.rows.lock();
         if known.len() >= MOST_TABLES {
             known.clear();
         }
-        let average = known.entry(table).or_insert(seen);
-        *average = (*average * 7 + seen) / 8;
+        let sizes = known.entry(table).or_insert(RowSizes { average: None, refused: 0 });
+        sizes.average = average(sizes.average);
     }
 
     /// A fill did not answer this slice, or what it has read may not be cached.

@@ -194,11 +194,17 @@ fn an_answer_of_another_shape_or_key_is_not_stored() {
 fn fills_read_a_few_sizes_and_none_in_vain() {
     let units = Units::new(6_400);
     let (table, unit) = (uuid::Uuid::from_u128(7), b"unit");
-    let read = |rest: &str, now| units.rows_to_read(table, unit, &slice(rest).2, now);
-    assert_eq!(read("LIMIT 50", 0), Some(64));
+    let read = |rest: &str, now| {
+        let rows = units.rows_to_read(table, unit, &slice(rest).2, now);
+        assert_ne!(rows, Err(NoFill::Churn), "no fill was wasteful");
+        rows.ok()
+    };
+    assert_eq!(read("LIMIT 5", 0), Some(16));
     assert_eq!(read("LIMIT 65", 0), Some(65), "as many as it asks for, of rows not seen yet");
-    assert_eq!(read("AND c > 1 LIMIT 200", 0), Some(64));
+    assert_eq!(read("AND c > 1 LIMIT 200", 0), Some(16));
     units.learn(table, 10, 500);
+    assert_eq!(read("LIMIT 50", 0), Some(64));
+    assert!(units.may_read_more(table, 64) && !units.may_read_more(table, 65));
     assert_eq!(read("LIMIT 65", 0), Some(128), "a unit has no more");
     assert_eq!(read("LIMIT 129", 0), None);
     assert_eq!(read("LIMIT 5000", 0), None);
@@ -209,6 +215,70 @@ fn fills_read_a_few_sizes_and_none_in_vain() {
     assert_eq!([read("AND c < 5", 59_999), read("AND c < 5", 60_000)], [None, Some(128)]);
     assert_eq!(read("LIMIT 50", 1), Some(64));
     assert_eq!(read("ORDER BY c DESC", 1), Some(128));
+}
+
+/// A partition of a few large rows must not keep all others of its table out for good.
+#[test]
+fn a_limit_that_seems_not_to_fit_is_tried_now_and_then() {
+    let units = Units::new(64_000);
+    let table = uuid::Uuid::from_u128(7);
+    units.learn(table, 2, 60_000);
+    let mut tried = 0;
+    let reads = (0_u32..10_000).find(|read| {
+        let rows = units.rows_to_read(table, &read.to_be_bytes(), &slice("LIMIT 50").2, 0).ok();
+        tried += u32::from(rows.is_some());
+        // All other partitions have rows of 100 bytes.
+        rows.inspect(|rows| units.learn(table, *rows as usize, *rows as usize * 100)) == Some(64)
+    });
+    let reads = reads.expect("small rows are seen for what they are");
+    assert!(tried * 20 < reads, "{tried} of {reads} reads of rows that may be large");
+}
+
+#[test]
+fn fills_that_read_much_for_nothing_become_seldom() {
+    let (table, unit) = (uuid::Uuid::from_u128(7), b"unit");
+    let fills = |rows: usize, wanted: usize| {
+        let units = Units::new(64_000);
+        let read = |_: &u32| {
+            let may = units.rows_to_read(table, unit, &slice("LIMIT 1").2, 0).is_ok();
+            if may {
+                units.note_fill(unit, rows, wanted);
+            }
+            may
+        };
+        (0..100_u32).filter(read).count()
+    };
+    // What a read wants, or little more, is always filled: the read itself costs as much.
+    assert_eq!([fills(16, 0), fills(56, 10), fills(1_000, 1_000)], [100; 3]);
+    assert!(fills(17, 0) < 15 && fills(57, 10) < 15);
+}
+
+/// Rows that are larger than a unit, or that the database does not give in time, cost no more than
+/// the reads of clients do, in whatever partition they are.
+#[test]
+fn of_large_rows_no_more_are_read_than_clients_ask_for() {
+    for fails in [true, false] {
+        let units = Units::new(64_000);
+        let table = uuid::Uuid::from_u128(7);
+        let read = |rest: &str, at: u32| {
+            let rows = units.rows_to_read(table, &at.to_be_bytes(), &slice(rest).2, 0).ok();
+            match fails {
+                true => units.note_failed(table),
+                false => units.learn_too_large(table),
+            }
+            rows
+        };
+        assert_eq!(read("LIMIT 1", 0), Some(16));
+        for at in 1..200 {
+            for (rest, most) in [("LIMIT 1", 1), ("LIMIT 3", 3), ("AND c > 4 LIMIT 2", 1)] {
+                let rows = read(rest, at);
+                assert!(rows.is_none_or(|rows| rows <= most), "{fails} {rest}: {rows:?}");
+            }
+        }
+        // What has been seen counts, however often fills have failed.
+        (0..100).for_each(|_| units.learn(table, 10, 500));
+        assert_eq!(read("LIMIT 1", 0), Some(64));
+    }
 }
 
 proptest! {

@@ -110,6 +110,8 @@ label! {
         Unusable => "unusable" of "cql",
         /// The cached rows of the partition end before the last that the read may want.
         Beyond => "beyond" of "cql",
+        /// Fills of the partition's slices read many rows, and are seldom hit.
+        Churn => "churn" of "cql",
     }
 }
 

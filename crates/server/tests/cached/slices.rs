@@ -263,7 +263,9 @@ fn a_limit_beyond_the_unit_makes_it_larger_and_what_does_not_fit_passes_through(
         let (reads, found) = house.reads(|| values(&mut client, rest));
         (reads, found.len())
     };
-    assert_eq!([read("LIMIT 10"), read("LIMIT 60")], [(1, 10), (0, 60)]);
+    // Of rows that have not been seen yet few are read.
+    assert_eq!([read("LIMIT 10"), read("LIMIT 16")], [(1, 10), (0, 16)]);
+    assert_eq!([read("LIMIT 20"), read("LIMIT 60")], [(1, 20), (0, 60)]);
     assert_eq!(
         [read("LIMIT 90"), read("LIMIT 99"), read("AND c > 10")],
         [(1, 90), (0, 99), (0, 89)]
@@ -277,6 +279,26 @@ fn a_limit_beyond_the_unit_makes_it_larger_and_what_does_not_fit_passes_through(
     // The fill cannot answer it, and then there is none for a while.
     assert_eq!([read("AND c > 50"), read("AND c > 60")], [(2, 49), (1, 39)]);
     assert_eq!(read("LIMIT 2"), (0, 2));
+}
+
+#[test]
+fn a_range_that_the_first_fill_of_a_table_does_not_reach_is_within_the_next_one() {
+    let house = House::new("ks.*=exclusive");
+    let (mut client, mut writer) = (house.node.client(Version::V5), house.node.client(Version::V4));
+    (0..100).for_each(|c| put(&mut writer, c, &c.to_string()));
+    let mut read = || house.reads(|| values(&mut client, "AND c > 50").len());
+    assert_eq!([read(), read(), read()], [(2, 49), (1, 49), (0, 49)]);
+}
+
+#[test]
+fn a_row_that_is_larger_than_a_unit_is_passed_through_and_teaches_how_large_rows_are() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    put(&mut client, 1, &"x".repeat(70_000));
+    let mut read = || house.reads(|| values(&mut client, "LIMIT 1").len());
+    assert_eq!([read(), read()], [(2, 1), (1, 1)]);
+    assert_eq!(house.node.count(&["fills_total", "too_large"]), 1);
+    assert_eq!(house.node.count(&["afterglow_misses_total", "too_large"]), 1);
 }
 
 #[test]
@@ -306,4 +328,33 @@ fn without_units_slices_pass_through() {
         let (reads, found) = house.reads(|| values(&mut client, "LIMIT 2"));
         assert_eq!((reads, found.len()), (1, 2));
     }
+}
+
+#[test]
+fn a_large_partition_that_is_written_as_often_as_it_is_read_is_seldom_filled() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    (0..50).for_each(|c| put(&mut client, c, "old"));
+    for round in 0..100 {
+        put(&mut client, 3, &round.to_string());
+        let (reads, found) = house.reads(|| values(&mut client, "AND c >= 3 LIMIT 1"));
+        assert_eq!((reads, found), (1, vec![round.to_string()]));
+    }
+    let fills = house.node.count(&["fills_total", "installed\""]);
+    assert!((5..20).contains(&fills), "{fills} fills");
+    assert_eq!(house.node.count(&["afterglow_misses_total", "churn"]), 100 - fills);
+    // When it is only read, it is soon a hit.
+    wait_until("it is a hit", || house.reads(|| values(&mut client, "LIMIT 1")).0 == 0);
+}
+
+#[test]
+fn a_small_partition_is_filled_however_often_it_is_written() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    five(&mut client);
+    for round in 0..30 {
+        put(&mut client, 3, &round.to_string());
+        assert_eq!(house.reads(|| values(&mut client, "LIMIT 1")).0, 1);
+    }
+    assert_eq!(house.node.count(&["fills_total", "installed\""]), 30);
 }

@@ -9,7 +9,7 @@ use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Execute, Prepare, QueryParams, ValuesBuilder};
 use afterglow_cql::plan::{Projected, ReadPlan, RowKey, TableSchema};
 use afterglow_cql::response::{self, ColumnSpec, MetadataOut, Response, ResultBody};
-use afterglow_rowcache::row::{Filled, fill_query, read_fill};
+use afterglow_rowcache::row::{FillError, Filled, fill_query, read_fill};
 use afterglow_rowcache::unit::{UnitAsked, read_unit, unit_query};
 use parking_lot::Mutex;
 use uuid::Uuid;
@@ -67,6 +67,8 @@ pub enum FillFailure {
     Failed,
     /// It answered, but not in a way that can be stored.
     Uncacheable,
+    /// It answered with a row that is too large to store.
+    TooLarge,
     /// It did not answer in time.
     Late,
 }
@@ -291,5 +293,8 @@ fn read(answer: &Envelope, ask: &Ask<'_>, asked_at: u32) -> Result<Filled, FillF
         FillShape::Row => read_fill(table, fingerprint, ask.key, &cells, asked_at),
         FillShape::Unit(asked) => read_unit(table, fingerprint, ask.key, &cells, asked, asked_at),
     };
-    filled.map_err(|_| FillFailure::Uncacheable)
+    filled.map_err(|error| match error {
+        FillError::TooLarge => FillFailure::TooLarge,
+        FillError::Shape | FillError::KeyForm => FillFailure::Uncacheable,
+    })
 }

@@ -3,6 +3,7 @@
 use afterglow_rowcache::gate::Bypass;
 use afterglow_rowcache::install::Installed;
 use afterglow_rowcache::serve::{NotCached, NotServed, Unfit};
+use afterglow_rowcache::unit::NoFill;
 use afterglow_rowcache::write_in_flight::InDoubt;
 
 use super::fill::FillFailure;
@@ -57,7 +58,17 @@ impl From<FillFailure> for FillOutcome {
         match failure {
             FillFailure::Failed => FillOutcome::Failed,
             FillFailure::Uncacheable => FillOutcome::Uncacheable,
+            FillFailure::TooLarge => FillOutcome::TooLarge,
             FillFailure::Late => FillOutcome::Late,
+        }
+    }
+}
+
+impl From<NoFill> for MissReason {
+    fn from(reason: NoFill) -> MissReason {
+        match reason {
+            NoFill::TooLarge => MissReason::TooLarge,
+            NoFill::Churn => MissReason::Churn,
         }
     }
 }

@@ -118,6 +118,7 @@ impl SliceRead {
         match self.answer(&unit.stored()) {
             Ok(answer) => {
                 self.pending.request.metrics().hits.inc(tier);
+                self.shared().units.note_hit(self.unit_key());
                 let Some(metadata) = self.pending.ready_metadata() else {
                     return Some(Box::pin(self.reply_later(unit, path_of(tier))));
                 };
@@ -165,10 +166,12 @@ impl SliceRead {
     async fn missed(self) {
         let shared = self.shared().clone();
         let (table, now) = (self.pending.read().table.id, shared.cache.clock().now());
-        let Some(rows) = shared.units.rows_to_read(table, self.unit_key(), &self.wanted, now)
-        else {
-            self.pending.request.note_miss(MissReason::TooLarge);
-            return self.pending.request.pass(Path::Miss);
+        let rows = match shared.units.rows_to_read(table, self.unit_key(), &self.wanted, now) {
+            Ok(rows) => rows,
+            Err(reason) => {
+                self.pending.request.note_miss(reason.into());
+                return self.pending.request.pass(Path::Miss);
+            }
         };
         let mut hears = None;
         let waiter = || {
@@ -205,6 +208,7 @@ impl SliceRead {
         let is_permitted = self.shared().cache.row_permission(table, key) == Ok(self.permission);
         match unit.filter(|_| is_permitted) {
             Some(unit) if self.answer(&unit.stored()).is_ok() => {
+                self.shared().units.note_hit(self.unit_key());
                 // The unit was read with another client's rights.
                 if is_allowed(&self.pending.request, self.pending.read()) {
                     return self.reply_later(unit, Path::Miss).await;
@@ -252,9 +256,7 @@ impl SliceRead {
             // request counts.
             Err(failure) => {
                 metrics.fills.inc(failure.into());
-                if failure == FillFailure::Uncacheable {
-                    self.note_in_vain();
-                }
+                self.note_failure(failure);
                 drop(ticket);
                 return self.pending.request.pass(Path::Miss);
             }
@@ -267,15 +269,29 @@ impl SliceRead {
             self.pending.install(filled, (self.permission, asked_at, weak), ticket);
         metrics.fills.inc(installed.into());
         let Some(unit) = unit else { return self.pending.request.pass(Path::Miss) };
-        self.shared().units.learn(read.table.id, unit.stored().rows(), size);
-        let answered = self.answer(&unit.stored()).map(drop);
-        if installed == Installed::Uncacheable || answered.is_err() {
+        let (units, found) = (&self.shared().units, unit.stored().rows());
+        units.learn(read.table.id, found, size);
+        let answered = self.answer(&unit.stored()).map(|rows| rows.len());
+        units.note_fill(self.unit_key(), found, answered.unwrap_or(0));
+        // The next fill reads more if this one was too small by mistake.
+        let grows = found == rows as usize && units.may_read_more(read.table.id, rows);
+        if installed == Installed::Uncacheable || answered.is_err() && !grows {
             self.note_in_vain();
         }
         match answered {
-            Ok(()) => self.reply_later(unit, Path::Miss).await,
+            Ok(_) => self.reply_later(unit, Path::Miss).await,
             Err(_) => self.pending.request.pass(Path::Miss),
         }
+    }
+
+    fn note_failure(&self, failure: FillFailure) {
+        let (units, table) = (&self.shared().units, self.pending.read().table.id);
+        match failure {
+            FillFailure::Failed | FillFailure::Late => return units.note_failed(table),
+            FillFailure::TooLarge => units.learn_too_large(table),
+            FillFailure::Uncacheable => {}
+        }
+        self.note_in_vain();
     }
 
     fn note_in_vain(&self) {
