@@ -1,5 +1,6 @@
 //! Reads of slices of one partition: what is served from its unit, and that no write leaves it.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 
 use afterglow_cql::frame::notation::Value;
@@ -8,6 +9,7 @@ use afterglow_cql::message::{Consistency, QueryParams, ValuesBuilder};
 use afterglow_testkit::fake_backend::StatementKind;
 
 use crate::node::{Client, House, wait_until};
+use crate::updates::run_at;
 
 /// The values of `v` that a SELECT of `ks.wide` gives.
 fn values(client: &mut Client, rest: &str) -> Vec<String> {
@@ -327,6 +329,113 @@ fn without_units_slices_pass_through() {
     for _ in 0..2 {
         let (reads, found) = house.reads(|| values(&mut client, "LIMIT 2"));
         assert_eq!((reads, found.len()), (1, 2));
+    }
+}
+
+/// Rows of the partition that many write and read, each written by one client only.
+const RACED: i32 = 8;
+
+/// The last write of each row that was begun, and that was acknowledged. Writes count up; every
+/// fourth of a row is a delete.
+#[derive(Default)]
+struct Raced {
+    begun: [AtomicI64; RACED as usize],
+    acknowledged: [AtomicI64; RACED as usize],
+    clock: AtomicI64,
+}
+
+fn is_delete(number: i64) -> bool {
+    number % 4 == 0
+}
+
+impl Raced {
+    /// The next write of row `c`.
+    fn write(&self, client: &mut Client, c: i32, kind: usize) {
+        let (row, now) = (c as usize, 1_000 + self.clock.fetch_add(1, Ordering::SeqCst));
+        let number = self.begun[row].fetch_add(1, Ordering::SeqCst) + 1;
+        let update = format!("UPDATE ks.wide SET v = '{number}' WHERE k = 'a' AND c = {c}");
+        let text = match kind % 4 {
+            _ if is_delete(number) => format!("DELETE FROM ks.wide WHERE k = 'a' AND c = {c}"),
+            0 => format!("INSERT INTO ks.wide (k, c, v) VALUES ('a', {c}, '{number}')"),
+            1 => format!("BEGIN BATCH {update}; APPLY BATCH"),
+            _ => update,
+        };
+        run_at(client, &text, now);
+        self.acknowledged[row].store(number, Ordering::SeqCst);
+    }
+
+    /// Reads a slice and looks at each row that is in it, or should be.
+    fn read(&self, client: &mut Client, (low, high): (i32, i32), falling: bool, limit: usize) {
+        let before = self.acknowledged.each_ref().map(|number| number.load(Ordering::SeqCst));
+        let order = if falling { "ORDER BY c DESC" } else { "" };
+        let text = format!(
+            "SELECT c, v FROM ks.wide WHERE k = 'a' AND c >= {low} AND c < {high} {order} \
+             LIMIT {limit}"
+        );
+        let found = client.run(&text);
+        let after = self.begun.each_ref().map(|number| number.load(Ordering::SeqCst));
+        let mut rows = found.iter().map(|row| {
+            let c = i32::from_be_bytes(row[0].clone().unwrap().try_into().unwrap());
+            let number = String::from_utf8(row[1].clone().unwrap()).unwrap();
+            (c, number.parse::<i64>().unwrap())
+        });
+        let mut wanted: Vec<i32> = (low..high).collect();
+        if falling {
+            wanted.reverse();
+        }
+        let mut row = rows.next();
+        for (seen, c) in wanted.into_iter().enumerate() {
+            let possible = before[c as usize]..=after[c as usize];
+            match row {
+                Some((at, number)) if at == c => {
+                    assert!(
+                        possible.contains(&number),
+                        "{text}: {c} is {number}, not {possible:?}"
+                    );
+                    row = rows.next();
+                }
+                // Behind the limit.
+                None if found.len() == limit => break,
+                _ => assert!(
+                    possible.clone().any(is_delete),
+                    "{text}: {c} is not there, of {possible:?}; {seen} before it"
+                ),
+            }
+        }
+        assert_eq!(row, None, "{text}: the rows are in their order");
+    }
+}
+
+#[test]
+fn whatever_writes_and_slices_race_no_row_of_a_slice_is_older_than_an_acknowledged_write() {
+    let house = House::new("ks.*=exclusive");
+    let raced = Raced::default();
+    for round in 0..30_usize {
+        thread::scope(|scope| {
+            for (number, &version) in Version::ALL.iter().enumerate() {
+                let (mut client, raced) = (house.node.client(version), &raced);
+                scope.spawn(move || {
+                    for step in 0..12 {
+                        let own = (number + 3 * (step % 3)) as i32;
+                        if own < RACED && (step + round) % 3 != 0 {
+                            raced.write(&mut client, own, round + step);
+                        }
+                        let low = ((step + number) % 4) as i32 * i32::from(step % 2 == 0);
+                        let limit = 1 + (round + step) % 9;
+                        raced.read(&mut client, (low, RACED), step % 4 == 1, limit);
+                    }
+                });
+            }
+        });
+        // What is cached now is what the database has.
+        let mut client = house.node.client(Version::V4);
+        let hits = house.node.hits();
+        wait_until("slices are hits", || {
+            for (falling, limit) in [(false, 99), (false, 3), (true, 3)] {
+                raced.read(&mut client, (0, RACED), falling, limit);
+            }
+            house.node.hits() > hits + 1
+        });
     }
 }
 

@@ -19,7 +19,7 @@ fn outcomes(house: &House, outcome: &str) -> u64 {
 }
 
 /// Runs a text with a default timestamp, which must succeed.
-fn run_at(client: &mut Client, text: &str, timestamp: i64) {
+pub fn run_at(client: &mut Client, text: &str, timestamp: i64) {
     let params =
         QueryParams { timestamp: Some(timestamp), ..QueryParams::new(Consistency::LocalQuorum) };
     let answer = client.query_with(Flags::NONE, text, params, &[]);
