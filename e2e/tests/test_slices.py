@@ -12,7 +12,8 @@ from afterglow_e2e.rawcql import RawClient
 
 # `decimal` and `duration` are in no cached key.
 KINDS = [kind for kind in SCALARS if kind.key and kind.name != "decimal"]
-ROWS, READS = 40, 60
+# More rows than the smallest fill of a unit reads.
+ROWS, READS = 80, 60
 
 
 @pytest.fixture
