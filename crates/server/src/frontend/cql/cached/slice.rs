@@ -238,6 +238,7 @@ impl SliceRead {
         // look again.
         if let Some(unit) = self.filled_meanwhile() {
             drop(ticket);
+            self.shared().units.note_hit(self.unit_key());
             return self.reply_later(unit, Path::Miss).await;
         }
         let Some(weak) = self.pending.fill_terms(self.permission) else {
