@@ -119,9 +119,10 @@ sanitize:
 fuzz:
 	tools/fuzz $(or $(TIME),60) $(TARGET)
 
+# With the tests: so the libraries are those that the unit tests are built with, and nothing is
+# built twice.
 build:
-	cargo build --locked --workspace --bins
-	cargo build --locked -p afterglow-ffi
+	cargo build --locked --workspace --lib --bins --tests
 	cargo build --locked --manifest-path e2e/rust-driver/Cargo.toml --target-dir target/rust-driver
 
 # The plug-in for stock Cassandra, with the native library of this machine inside and its unit tests
