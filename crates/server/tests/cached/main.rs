@@ -11,6 +11,7 @@ mod holders;
 mod keys;
 mod node;
 mod orders;
+mod pipelined;
 mod reads;
 mod repeats;
 mod ring;

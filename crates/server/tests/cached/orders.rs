@@ -1,16 +1,15 @@
 //! Orders of fills and writes, each made to happen.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::thread;
 
 use afterglow_cql::error::ErrorCode;
-use afterglow_cql::frame::{Decoder, Encoder, Envelope, Header, Opcode, Version};
-use afterglow_cql::message::{Consistency, Query, QueryParams, Startup};
+use afterglow_cql::frame::{Opcode, Version};
+use afterglow_cql::message::Consistency;
 use afterglow_loadgen::cql::CqlError;
 use afterglow_testkit::fake_backend::{Faults, StatementKind};
 
 use crate::node::{House, wait_until};
+use crate::pipelined::Pipelined;
 
 #[test]
 fn many_misses_at_once_make_one_read_of_the_database() {
@@ -293,46 +292,6 @@ fn a_fill_that_fails_is_replaced_by_the_clients_own_read() {
     assert_eq!(house.node.count(&["fills_total", "failed"]), 1);
 }
 
-/// A client that does not wait for an answer before it asks again.
-struct Pipelined {
-    stream: TcpStream,
-    encoder: Encoder,
-    decoder: Decoder,
-}
-
-impl Pipelined {
-    fn open(house: &House) -> Self {
-        let stream = TcpStream::connect(house.node.address).unwrap();
-        let mut client =
-            Self { stream, encoder: Encoder::new(), decoder: Decoder::for_responses() };
-        client.send(0, Opcode::Startup, |body| Startup::encode(&[("CQL_VERSION", "3.0.0")], body));
-        assert_eq!(client.receive().header.opcode, Opcode::Ready);
-        client
-    }
-
-    fn send(&mut self, stream: i16, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) {
-        self.encoder.push_with(&Header::new(Version::V4, stream, opcode), body);
-        self.stream.write_all(&self.encoder.take()).unwrap();
-    }
-
-    fn ask(&mut self, stream: i16, text: &str) {
-        let params = QueryParams::new(Consistency::LocalQuorum);
-        self.send(stream, Opcode::Query, |body| Query { text, params }.encode(Version::V4, body));
-    }
-
-    fn receive(&mut self) -> Envelope {
-        let mut buffer = [0; 4096];
-        loop {
-            if let Some(envelope) = self.decoder.next_envelope().unwrap() {
-                return envelope;
-            }
-            let read = self.stream.read(&mut buffer).unwrap();
-            assert!(read > 0, "the connection was closed");
-            self.decoder.feed(&buffer[..read]);
-        }
-    }
-}
-
 #[test]
 fn a_request_is_executed_in_the_keyspace_that_it_was_planned_in() {
     let house = House::new("ks.*=exclusive");
@@ -345,7 +304,7 @@ fn a_request_is_executed_in_the_keyspace_that_it_was_planned_in() {
     ] {
         writer.run(text);
     }
-    let mut client = Pipelined::open(&house);
+    let mut client = Pipelined::open(house.node.address);
     client.ask(1, "USE ks");
     assert_eq!(client.receive().header.stream, 1);
     let held = house.database.hold(StatementKind::Read);

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use afterglow_cql::token::murmur3;
+use afterglow_engine::Hit;
 use afterglow_rowcache::clock::Moment;
 use afterglow_rowcache::entry::Row;
 use afterglow_rowcache::gate::{Join, Ticket};
@@ -68,7 +69,9 @@ impl Pending {
     async fn lead(self, ticket: Ticket<FillWaiter>, permission: CachePermission) {
         // The race with the end of another fill: it may have ended after this read looked the row
         // up. Then it has installed the row before this read could lead, and the row is there now.
-        if let Some(row) = self.filled_meanwhile(permission) {
+        let fingerprint = self.read().fingerprint;
+        let accept = |hit| self.shared.cache.accept(&hit, permission, fingerprint).ok();
+        if let Some(row) = self.filled_meanwhile(permission).and_then(accept) {
             self.shared.share(&row, ticket);
             return self.reply(row, Path::Miss).await;
         }
@@ -106,16 +109,13 @@ impl Pending {
         }
     }
 
-    /// The row that another fill has left in DRAM. The read may have waited for its turn since it
-    /// had its permission.
-    fn filled_meanwhile(&self, permission: CachePermission) -> Option<Row> {
+    /// What another fill has left in DRAM. The read may have waited for its turn since it had its
+    /// permission, and the fill had another client's rights.
+    pub(super) fn filled_meanwhile(&self, permission: CachePermission) -> Option<Hit> {
         let (cache, read) = (&self.shared.cache, self.read());
-        if cache.row_permission(&read.table, &self.terms.key) != Ok(permission) {
-            return None;
-        }
-        let row = cache.accept(&cache.peek(&self.terms.key)?, permission, read.fingerprint).ok()?;
-        // The row was read with another client's rights.
-        is_allowed(&self.request, read).then_some(row)
+        let may = cache.row_permission(&read.table, &self.terms.key) == Ok(permission)
+            && is_allowed(&self.request, read);
+        if may { cache.peek(&self.terms.key) } else { None }
     }
 
     /// The row as it was cached before its shard moved. The database need not be asked whether the

@@ -32,7 +32,7 @@ use bytes::Bytes;
 
 use super::super::{CallError, Client, Operation, Request, error_code};
 use super::WriteInFlight;
-use super::serial::{COORDINATORS_TIME, PAUSES};
+use super::serial::{COORDINATORS_TIME, PAUSES, connection};
 use super::state::CachedState;
 
 /// Larger writes are not repeated: those under way take 32 MiB at most.
@@ -50,11 +50,11 @@ impl Repeatable {
     /// gained: only rows of `exclusive` tables wait for the outcome.
     pub(super) fn of(shared: &CachedState, change: &RowChange) -> Option<Repeatable> {
         let (cache, table) = (&shared.cache, change.table());
-        let table_writes = cache.table_writes(table);
         let is_exclusive =
-            matches!(cache.cache_permission(table), Ok(CachePermission::Exclusive { .. }));
-        let is_repeatable = is_exclusive && change.is_endless();
-        is_repeatable.then(|| Repeatable { table: table.clone(), table_writes })
+            || matches!(cache.cache_permission(table), Ok(CachePermission::Exclusive { .. }));
+        let is_repeatable = change.is_endless() && is_exclusive();
+        is_repeatable
+            .then(|| Repeatable { table: table.clone(), table_writes: cache.table_writes(table) })
     }
 }
 
@@ -184,34 +184,29 @@ impl Repetition {
         let reactor_state = &self.client.reactor_state;
         let mut who = self.client.who(self.version);
         who.keyspace = self.keyspace.clone();
-        for node in reactor_state.control_first().nodes {
-            let Ok(backend) = reactor_state.pool.acquire(node, &who).await else { continue };
-            // A quorum of another data centre is none of ours.
-            if !reactor_state.is_near(&backend) {
-                continue;
-            }
-            reactor_state.metrics.repeated_writes.inc();
-            let answer = backend.call(Opcode::Query, Flags::NONE, self.body.clone()).await;
-            return match answer {
-                Ok(answer) if answer.header.opcode == Opcode::Result => RepeatOutcome::Done,
-                Ok(answer) => match error_code(&answer) {
-                    Some(
-                        ErrorCode::Invalid
-                        | ErrorCode::Syntax
-                        | ErrorCode::Unauthorized
-                        | ErrorCode::Config,
-                    ) => RepeatOutcome::Never,
-                    _ => RepeatOutcome::Later,
-                },
-                Err(error) => {
-                    if matches!(error, CallError::Lost) {
-                        self.lost_at = Some(Instant::now());
-                    }
-                    RepeatOutcome::Later
+        // A quorum of another data centre is none of ours.
+        let Some(backend) = connection(reactor_state, &who, true).await else {
+            return RepeatOutcome::Later;
+        };
+        reactor_state.metrics.repeated_writes.inc();
+        match backend.call(Opcode::Query, Flags::NONE, self.body.clone()).await {
+            Ok(answer) if answer.header.opcode == Opcode::Result => RepeatOutcome::Done,
+            Ok(answer) => match error_code(&answer) {
+                Some(
+                    ErrorCode::Invalid
+                    | ErrorCode::Syntax
+                    | ErrorCode::Unauthorized
+                    | ErrorCode::Config,
+                ) => RepeatOutcome::Never,
+                _ => RepeatOutcome::Later,
+            },
+            Err(error) => {
+                if matches!(error, CallError::Lost) {
+                    self.lost_at = Some(Instant::now());
                 }
-            };
+                RepeatOutcome::Later
+            }
         }
-        RepeatOutcome::Later
     }
 }
 

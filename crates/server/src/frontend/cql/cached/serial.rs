@@ -22,10 +22,11 @@ use afterglow_rowcache::tables::Index;
 use afterglow_rowcache::write_in_flight::{Answered, InDoubt};
 use afterglow_rowcache::write_scope::WriteScope;
 
-use super::super::{Client, Request, error_code};
+use super::super::{Client, CqlReactorState, KeptBackend, Request, error_code};
 use super::WriteInFlight;
 use super::ring::RingWrite;
 use super::state::CachedState;
+use crate::frontend::cql::cluster::pool::Who;
 
 /// A coordinator that did not answer may go on trying for as long as its timeouts let it.
 pub(super) const COORDINATORS_TIME: Duration = Duration::from_secs(60);
@@ -148,25 +149,36 @@ impl Inquiry {
         let mut body = Vec::new();
         Query { text: &text, params }.encode(self.version, &mut body);
         let (reactor_state, who) = (&self.client.reactor_state, self.client.who(self.version));
-        for node in reactor_state.control_first().nodes {
-            let Ok(backend) = reactor_state.pool.acquire(node, &who).await else { continue };
-            if self.consistency == Consistency::LocalSerial && !reactor_state.is_near(&backend) {
-                continue;
+        let near = self.consistency == Consistency::LocalSerial;
+        let Some(backend) = connection(reactor_state, &who, near).await else {
+            return Heard::Later;
+        };
+        match backend.call(Opcode::Query, Flags::NONE, body.into()).await {
+            Ok(answer) if answer.header.opcode == Opcode::Result => Heard::Decided,
+            Ok(answer)
+                if matches!(
+                    error_code(&answer),
+                    Some(ErrorCode::Invalid | ErrorCode::Unauthorized)
+                ) =>
+            {
+                Heard::Never
             }
-            let answer = backend.call(Opcode::Query, Flags::NONE, body.into()).await;
-            return match answer {
-                Ok(answer) if answer.header.opcode == Opcode::Result => Heard::Decided,
-                Ok(answer)
-                    if matches!(
-                        error_code(&answer),
-                        Some(ErrorCode::Invalid | ErrorCode::Unauthorized)
-                    ) =>
-                {
-                    Heard::Never
-                }
-                _ => Heard::Later,
-            };
+            _ => Heard::Later,
         }
-        Heard::Later
     }
+}
+
+/// A connection to the first node that can be reached. `near`: in our data centre.
+pub(super) async fn connection(
+    reactor_state: &CqlReactorState,
+    who: &Who,
+    near: bool,
+) -> Option<KeptBackend> {
+    for node in reactor_state.control_first().nodes {
+        let Ok(backend) = reactor_state.pool.acquire(node, who).await else { continue };
+        if !near || reactor_state.is_near(&backend) {
+            return Some(backend);
+        }
+    }
+    None
 }

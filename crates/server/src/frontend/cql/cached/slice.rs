@@ -219,18 +219,10 @@ impl SliceRead {
         }
     }
 
-    /// The unit that another fill has left in DRAM, if it answers. The read may have waited for its
-    /// turn since it had its permission.
+    /// The unit that another fill has left in DRAM, if it answers.
     fn filled_meanwhile(&self) -> Option<Unit> {
-        let (cache, pending) = (&self.shared().cache, &self.pending);
-        let (read, key) = (pending.read(), &pending.terms.key);
-        if cache.row_permission(&read.table, key) != Ok(self.permission) {
-            return None;
-        }
-        let unit = self.unit(&cache.peek(key)?).ok()?;
-        // The unit was read with another client's rights.
-        let is_answer = self.answer(&unit.stored()).is_ok() && is_allowed(&pending.request, read);
-        is_answer.then_some(unit)
+        let unit = self.unit(&self.pending.filled_meanwhile(self.permission)?).ok()?;
+        self.answer(&unit.stored()).is_ok().then_some(unit)
     }
 
     async fn lead(self, ticket: Ticket<FillWaiter>, rows: u32) {

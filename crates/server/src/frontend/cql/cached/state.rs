@@ -19,7 +19,7 @@ use super::fill::FillStatements;
 use super::newest::Newest;
 use super::ring::Ring;
 use super::weak_writes::WeakWrites;
-use super::{FillWaiter, RowCache};
+use super::{FillResult, FillWaiter, RowCache};
 use crate::metrics::{FrontEndMetrics, MissReason};
 use crate::reactor::{FlashFile, read_flash};
 
@@ -68,19 +68,13 @@ impl CachedState {
         ticket: Ticket<FillWaiter>,
     ) -> (Installed, Option<Row>) {
         let finished = self.cache.install(fill, ticket);
-        for waiter in finished.waiters {
-            // Fails if the waiting read has ended, which does no harm.
-            let _ = waiter.send(finished.shared.clone());
-        }
+        tell(finished.waiters, &finished.shared);
         (finished.installed, finished.row)
     }
 
     /// Ends a fill that another made needless: the reads that waited for it get the row.
     pub(super) fn share(&self, row: &Row, ticket: Ticket<FillWaiter>) {
-        for waiter in ticket.finish(|| ()).waiters {
-            // Fails if the waiting read has ended, which does no harm.
-            let _ = waiter.send(Some(row.clone()));
-        }
+        tell(ticket.finish(|| ()).waiters, &Some(row.clone()));
     }
 
     /// Rows are gone because of what no write through us has told. In a ring, nobody gives us what
@@ -189,5 +183,13 @@ impl CachedState {
             settled: AtomicBool::new(false),
             guarded: AtomicBool::new(false),
         }
+    }
+}
+
+/// Tells the reads that waited for a fill.
+fn tell(waiters: Vec<FillWaiter>, result: &FillResult) {
+    for waiter in waiters {
+        // Fails if the waiting read has ended, which does no harm.
+        let _ = waiter.send(result.clone());
     }
 }
