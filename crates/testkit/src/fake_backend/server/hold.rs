@@ -14,12 +14,22 @@ pub struct Holds {
 
 #[derive(Default)]
 struct State {
-    kinds: Vec<StatementKind>,
-    waiting: Vec<StatementKind>,
+    /// How many holds there were so far, which numbers them.
+    begun: u64,
+    holds: Vec<Hold>,
+    /// For each statement that is kept back, the newest hold that it came after.
+    waiting: Vec<Hold>,
     /// Nothing at all is answered.
     frozen: bool,
     /// Nobody waits any more.
     over: bool,
+}
+
+/// A hold of the statements of one kind that come after it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Hold {
+    number: u64,
+    kind: StatementKind,
 }
 
 /// Has a node stand still until it is dropped, see [`FakeBackend::freeze`].
@@ -37,13 +47,16 @@ impl Drop for Frozen<'_> {
 /// Keeps answers back until it is dropped, see [`FakeBackend::hold`].
 ///
 /// [`FakeBackend::hold`]: super::FakeBackend::hold
-pub struct Held<'a>(&'a Holds, StatementKind);
+pub struct Held<'a>(&'a Holds, Hold);
 
 impl Held<'_> {
-    /// Waits until so many answers are kept back at once.
+    /// Waits until so many answers are kept back at once. What an earlier hold has kept back may
+    /// not have gone on yet: it does not count.
     pub fn wait_for(&self, answers: usize) {
+        let Hold { number, kind } = self.1;
+        let counts = |waiting: &&Hold| waiting.kind == kind && waiting.number >= number;
         let mut state = lock(&self.0.state);
-        while state.waiting.iter().filter(|kind| **kind == self.1).count() < answers {
+        while state.waiting.iter().filter(counts).count() < answers {
             state = self.0.wait(state);
         }
     }
@@ -51,7 +64,7 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        lock(&self.0.state).kinds.retain(|kind| *kind != self.1);
+        lock(&self.0.state).holds.retain(|hold| *hold != self.1);
         self.0.changed.notify_all();
     }
 }
@@ -65,8 +78,11 @@ impl Holds {
 
     /// Statements of that kind are not answered until what this returns is dropped.
     pub fn hold(&self, kind: StatementKind) -> Held<'_> {
-        lock(&self.state).kinds.push(kind);
-        Held(self, kind)
+        let mut state = lock(&self.state);
+        state.begun += 1;
+        let hold = Hold { number: state.begun, kind };
+        state.holds.push(hold);
+        Held(self, hold)
     }
 
     /// The node ends: whoever waits goes on.
@@ -83,18 +99,20 @@ impl Holds {
         }
     }
 
-    /// Waits while statements of that kind are kept back.
+    /// Waits while a statement of that kind that came now is kept back. Holds that begin later do
+    /// not keep it.
     pub fn wait_while_held(&self, kind: StatementKind) {
         let mut state = lock(&self.state);
-        if !state.kinds.contains(&kind) {
+        let Some(newest) = state.holds.iter().rev().find(|hold| hold.kind == kind).copied() else {
             return;
-        }
-        state.waiting.push(kind);
+        };
+        let keeps = |hold: &Hold| hold.kind == kind && hold.number <= newest.number;
+        state.waiting.push(newest);
         self.changed.notify_all();
-        while state.kinds.contains(&kind) && !state.over {
+        while state.holds.iter().any(keeps) && !state.over {
             state = self.wait(state);
         }
-        let at = state.waiting.iter().position(|waiting| *waiting == kind);
+        let at = state.waiting.iter().position(|waiting| *waiting == newest);
         state.waiting.swap_remove(at.expect("was put in above"));
     }
 
