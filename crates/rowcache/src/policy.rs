@@ -1,10 +1,10 @@
 //! Table policies: the operator says who else writes to a table.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use afterglow_cql::plan::TableSchema;
+use foldhash::{HashMap, HashMapExt};
 use parking_lot::RwLock;
 use uuid::Uuid;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{
     CarriedFrom, Counter, Exposition, Family, FillOutcome, Gauge, Histogram, Kind, Label,
-    MissReason, PassReason, Path, QuarantineReason, RequestKind, TableMetrics, Tier, TlsFailure,
-    WriteOutcome, WriteScopeLabel,
+    MissReason, OwnCounter, PassReason, Path, QuarantineReason, RequestKind, TableMetrics, Tier,
+    TlsFailure, WriteOutcome, WriteScopeLabel,
     histogram::{BUCKETS, octaves},
 };
 use crate::hotkeys::Sampler;
@@ -59,9 +59,9 @@ pub struct FrontEndMetrics {
     /// TLS handshakes with clients that failed.
     pub tls_failures: Family<TlsFailure>,
     /// Bytes received from clients.
-    pub bytes_received: Counter,
+    pub bytes_received: OwnCounter,
     /// Bytes sent to clients.
-    pub bytes_sent: Counter,
+    pub bytes_sent: OwnCounter,
     /// Reads of flash that are under way.
     pub flash_reads: Gauge,
     /// Requests of each table.

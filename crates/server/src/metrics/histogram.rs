@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Counter;
+use super::OwnCounter;
 
 /// Buckets per doubling: a bucket's width is at most a quarter of its lower bound.
 const PER_OCTAVE: u64 = 4;
@@ -11,18 +11,18 @@ const LAST_OCTAVE: u64 = 24;
 /// Bounds 1, 2, 3, 4 microseconds, then four per doubling, then infinity.
 pub const BUCKETS: usize = ((LAST_OCTAVE - 1) * PER_OCTAVE + 1) as usize;
 
-/// Counts durations by size; recording is two relaxed additions.
+/// Counts durations by size, on one thread.
 #[derive(Debug)]
 pub struct Histogram {
-    counts: Box<[Counter; BUCKETS]>,
-    nanoseconds: Counter,
+    counts: Box<[OwnCounter; BUCKETS]>,
+    nanoseconds: OwnCounter,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
         Histogram {
-            counts: Box::new(std::array::from_fn(|_| Counter::default())),
-            nanoseconds: Counter::default(),
+            counts: Box::new(std::array::from_fn(|_| OwnCounter::default())),
+            nanoseconds: OwnCounter::default(),
         }
     }
 }
@@ -42,7 +42,7 @@ impl Histogram {
 
     /// How many were counted.
     pub fn count(&self) -> u64 {
-        self.counts.iter().map(Counter::get).sum()
+        self.counts.iter().map(OwnCounter::get).sum()
     }
 
     /// Adds this one's counts to `counts`, and returns the sum of its durations in nanoseconds.

@@ -21,7 +21,7 @@ mod ring_link;
 mod tables;
 
 pub use backend::{BackendMetrics, LeaseMetrics};
-pub use counter::{Counter, Family, Gauge, OneMore};
+pub use counter::{Counter, Family, Gauge, OneMore, OwnCounter};
 pub use exposition::{Exposition, Kind, TextFormat};
 pub use frontend::FrontEndMetrics;
 pub use histogram::Histogram;

@@ -12,9 +12,9 @@ pub struct RingLinkMetrics {
     /// Links that were opened.
     pub opened: Counter,
     /// Links that ended.
-    pub ended: Family<LinkEnd>,
+    pub ended: Family<LinkEnd, Counter>,
     /// Links that were not opened.
-    pub failed: Family<LinkHandshakeFailure>,
+    pub failed: Family<LinkHandshakeFailure, Counter>,
     /// Connections whose other side has not proven the secret yet.
     pub unproven: Gauge,
     /// Messages that came.
@@ -26,7 +26,7 @@ pub struct RingLinkMetrics {
     /// Bytes that were sent on open links, as on the wire.
     pub bytes_out: Counter,
     /// Messages that were not sent.
-    pub dropped: Family<LinkDrop>,
+    pub dropped: Family<LinkDrop, Counter>,
 }
 
 impl RingLinkMetrics {
@@ -71,7 +71,7 @@ impl RingLinkMetrics {
     }
 }
 
-fn family<L: Label>(out: &mut Exposition, name: &str, help: &str, counts: &Family<L>) {
+fn family<L: Label>(out: &mut Exposition, name: &str, help: &str, counts: &Family<L, Counter>) {
     out.header(name, Kind::Counter, help);
     for &label in L::ALL {
         out.sample(name, &[(L::NAME, label.word())], counts.of(label).get());

@@ -1,9 +1,9 @@
 //! Requests of each table: by what answered them, and why the cache did not.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use parking_lot::RwLock;
 use uuid::Uuid;
 
@@ -40,7 +40,7 @@ impl TableCounters {
 /// One reactor's counters by table. Only that reactor counts.
 #[derive(Debug, Default)]
 pub struct TableMetrics {
-    tables: RwLock<HashMap<Uuid, Arc<TableCounters>, BuildHasherDefault<IdHasher>>>,
+    tables: RwLock<HashMap<Uuid, Arc<TableCounters>>>,
     others: Arc<TableCounters>,
 }
 
@@ -161,26 +161,6 @@ fn family<'a, L: Label>(
             ];
             out.sample(family, &labels, count);
         }
-    }
-}
-
-/// Ids of tables are spread well enough for a multiplication.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for part in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..part.len()].copy_from_slice(part);
-            let mixed = self.0.rotate_left(23) ^ u64::from_le_bytes(word);
-            self.0 = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        }
-        self.0 ^= self.0 >> 29;
     }
 }
 

@@ -41,4 +41,6 @@ pub use self::ring_view::shown::RingSettings;
 pub use self::ring_view::view::{RingNode, RingView};
 pub use self::router::{Later, PassThrough, Router, pass_path};
 pub use self::shared::{CqlSettings, CqlShared, EventSink};
-pub use self::statements::prepared::{PrepareResult, Prepared, PreparedStore};
+pub use self::statements::prepared::{
+    Answer as PreparedAnswer, PrepareResult, Prepared, PreparedStore,
+};

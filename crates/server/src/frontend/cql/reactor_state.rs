@@ -1,6 +1,6 @@
 //! The state of a front end on each reactor.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use crate::frontend::cql::cluster::permissions::PermissionCache;
 use crate::frontend::cql::cluster::pool::{Pool, Who};
 use crate::frontend::cql::cluster::routes::Routes;
 use crate::frontend::cql::shared::CqlShared;
+use crate::frontend::cql::statements::prepared::Prepared;
 use crate::metrics::{BackendMetrics, FrontEndMetrics};
 use crate::tls::HandshakeTurns;
 
@@ -194,11 +195,25 @@ impl CqlReactorState {
 
     /// The newest schema.
     pub fn schema(&self) -> Arc<Schema> {
+        self.newest().clone()
+    }
+
+    /// The generation of [`CqlReactorState::schema`].
+    pub fn schema_generation(&self) -> u64 {
+        self.newest().generation
+    }
+
+    /// The plan of a prepared statement in the newest schema.
+    pub fn plan_of(&self, prepared: &Prepared) -> Arc<Plan> {
+        prepared.plan(&self.newest())
+    }
+
+    fn newest(&self) -> RefMut<'_, Arc<Schema>> {
         let mut schema = self.schema.borrow_mut();
         if schema.generation != self.front_end.schema.generation() {
             *schema = self.front_end.schema.current();
         }
-        schema.clone()
+        schema
     }
 
     /// The plan of a text.

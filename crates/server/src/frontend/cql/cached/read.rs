@@ -14,7 +14,8 @@ use afterglow_rowcache::serve::{CachePermission, NotCached, fits};
 use bytes::Bytes;
 
 use super::super::{
-    Client, Later, May, Operation, Prepared, Request, error_code, parsed, result_kind,
+    Client, Later, May, Operation, Prepared, PreparedAnswer, Request, error_code, parsed,
+    result_kind,
 };
 use super::answer::{Metadata, answer};
 use super::names;
@@ -25,11 +26,15 @@ use crate::frontend::cql::client::dispatch;
 use crate::metrics::{MissReason, PassReason, Path, Tier};
 
 /// Takes a read whose plan is [`Plan::CachedRead`].
-pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>) -> Option<Later> {
+pub(super) fn route(
+    shared: &Arc<CachedState>,
+    mut request: Request,
+    plan: Arc<Plan>,
+) -> Option<Later> {
     let Plan::CachedRead(read) = &*plan else { unreachable!("the caller looked") };
-    let (request, terms) = match admit(shared, request, &plan, read) {
-        Ok(admitted) => admitted,
-        Err(later) => return later,
+    let terms = match admit(shared, &mut request, read) {
+        Ok(terms) => terms,
+        Err(unfit) => return without_cache(shared, request, &plan, unfit),
     };
     let Some(cache_permission) = terms.cache_permission else {
         return Some(Box::pin(Pending::new(shared, request, plan, terms).owned_elsewhere()));
@@ -72,43 +77,51 @@ pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>
     Some(Box::pin(pending.missed(cache_permission)))
 }
 
-/// The terms of a read that the cache may answer. Otherwise what is left to do for it; if that is
-/// nothing, it has been passed on.
+/// The terms of a read that the cache may answer.
 pub(super) fn admit(
     shared: &CachedState,
-    mut request: Request,
-    plan: &Arc<Plan>,
+    request: &mut Request,
     read: &ReadPlan,
-) -> Result<(Request, Terms), Option<Later>> {
-    let terms = match terms(shared, &request, read) {
-        Ok(terms) => terms,
-        Err(Unfit::Pass(reason)) => {
-            request.note_pass(reason);
-            request.pass(Path::Pass);
-            return Err(None);
-        }
-        Err(Unfit::Unconfirmed(prepared)) => {
-            request.note_pass(PassReason::SchemaUnknown);
-            return Err(Some(Box::pin(confirm(request, prepared, plan.clone()))));
-        }
-        Err(Unfit::Outdated(prepared, now)) => {
-            request.note_pass(PassReason::Option);
-            if shared.cache.cache_permission(&read.table).is_ok() {
-                return Err(outdated(request, prepared, now));
-            }
-            request.pass(Path::Pass);
-            return Err(None);
-        }
-    };
+) -> Result<Terms, Unfit> {
+    let terms = terms(shared, request, read)?;
     request.metrics().hot.see(|| names::seen(&read.table, &terms.key));
     if request.metrics().slow.names_keys() {
         request.name_key(names::row(&read.table, &terms.key));
     }
-    Ok((request, terms))
+    Ok(terms)
+}
+
+/// Has the database answer a read. Gives what is left to do for it, if it is not passed on yet.
+pub(super) fn without_cache(
+    shared: &CachedState,
+    request: Request,
+    plan: &Arc<Plan>,
+    unfit: Unfit,
+) -> Option<Later> {
+    match unfit {
+        Unfit::Pass(reason) => {
+            request.note_pass(reason);
+            request.pass(Path::Pass);
+            None
+        }
+        Unfit::Unconfirmed(prepared) => {
+            request.note_pass(PassReason::SchemaUnknown);
+            Some(Box::pin(confirm(request, prepared, plan.clone())))
+        }
+        Unfit::Outdated(prepared, now) => {
+            request.note_pass(PassReason::Option);
+            let read = plan.read()?;
+            if shared.cache.cache_permission(&read.table).is_ok() {
+                return outdated(request, prepared, now);
+            }
+            request.pass(Path::Pass);
+            None
+        }
+    }
 }
 
 /// Why a read is passed on without the cache.
-enum Unfit {
+pub(super) enum Unfit {
     Pass(PassReason),
     /// No server has accepted the statement as prepared since the schema changed.
     Unconfirmed(Arc<Prepared>),
@@ -135,7 +148,7 @@ pub(super) struct Terms {
 /// The metadata that the client wants.
 enum Wanted {
     Skipped,
-    Whole(Bytes),
+    Prepared(Arc<PreparedAnswer>),
     /// For a statement that came as text: made from the types that PREPARE of the fill statement
     /// gave.
     ByFillStatement {
@@ -145,14 +158,16 @@ enum Wanted {
 
 pub(super) enum Ready {
     Skipped,
-    Whole(Bytes),
+    Prepared(Arc<PreparedAnswer>),
+    Made(Vec<u8>),
 }
 
 impl Ready {
     pub(super) fn view(&self) -> Metadata<'_> {
         match self {
             Ready::Skipped => Metadata::Skipped,
-            Ready::Whole(bytes) => Metadata::Whole(bytes),
+            Ready::Prepared(answer) => Metadata::Whole(&answer.metadata),
+            Ready::Made(bytes) => Metadata::Whole(bytes),
         }
     }
 }
@@ -161,19 +176,17 @@ impl Wanted {
     fn ready(&self, shared: &CachedState, read: &ReadPlan, version: Version) -> Option<Ready> {
         match self {
             Wanted::Skipped => Some(Ready::Skipped),
-            Wanted::Whole(bytes) => Some(Ready::Whole(bytes.clone())),
+            Wanted::Prepared(answer) => Some(Ready::Prepared(answer.clone())),
             Wanted::ByFillStatement { generation } => {
                 let statement = shared.statements.ready(read, version, *generation)?;
-                Some(Ready::Whole(
-                    statement.metadata(version, &read.projection, &read.names).into(),
-                ))
+                Some(Ready::Made(statement.metadata(version, &read.projection, &read.names)))
             }
         }
     }
 }
 
 fn terms(shared: &CachedState, request: &Request, read: &ReadPlan) -> Result<Terms, Unfit> {
-    let generation = request.client().reactor_state.schema().generation;
+    let generation = request.client().reactor_state.schema_generation();
     let (extras, message) = request.message().map_err(|_| PassReason::NotUnderstood)?;
     if request.header.flags.contains(Flags::TRACING) {
         return Err(PassReason::Tracing.into());
@@ -208,10 +221,7 @@ fn terms(shared: &CachedState, request: &Request, read: &ReadPlan) -> Result<Ter
                 return Err(Unfit::Unconfirmed(prepared.clone()));
             }
             let skip = execute.params.skip_metadata;
-            (
-                execute.params,
-                if skip { Wanted::Skipped } else { Wanted::Whole(known.metadata.clone()) },
-            )
+            (execute.params, if skip { Wanted::Skipped } else { Wanted::Prepared(known.clone()) })
         }
         _ => return Err(PassReason::NotUnderstood.into()),
     };
@@ -474,7 +484,7 @@ fn told_by(answer: &Envelope) -> Option<&[u8]> {
 /// too.
 async fn confirm(mut request: Request, prepared: Arc<Prepared>, plan: Arc<Plan>) {
     let version = request.header.version;
-    let generation = request.client().reactor_state.schema().generation;
+    let generation = request.client().reactor_state.schema_generation();
     request.ask_for_metadata();
     match request.call().await {
         Ok(answer) => {

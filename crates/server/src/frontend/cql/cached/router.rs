@@ -46,19 +46,26 @@ impl CachedRouter {
 impl Router for CachedRouter {
     fn route(&self, request: Request) -> Option<Later> {
         let plan = match &request.asked {
-            Operation::Query(plan) | Operation::Execute(_, plan) => plan.clone(),
+            Operation::Query(plan) | Operation::Execute(_, plan) => plan,
             Operation::Batch(_) => return write::route(&self.shared, request),
             Operation::Prepare => {
                 request.pass(Path::Pass);
                 return None;
             }
         };
-        match &*plan {
-            Plan::CachedRead(_) => read::route(&self.shared, request, plan),
-            Plan::CachedSlice(_) => slice::route(&self.shared, request, plan),
+        match &**plan {
+            Plan::CachedRead(_) => {
+                let plan = plan.clone();
+                read::route(&self.shared, request, plan)
+            }
+            Plan::CachedSlice(_) => {
+                let plan = plan.clone();
+                slice::route(&self.shared, request, plan)
+            }
             Plan::Write(_) => write::route(&self.shared, request),
             Plan::Read(reason, _) => {
-                request.note_pass(pass_reason(*reason));
+                let reason = pass_reason(*reason);
+                request.note_pass(reason);
                 request.pass(Path::Pass);
                 None
             }

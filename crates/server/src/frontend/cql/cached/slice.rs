@@ -22,21 +22,27 @@ use futures_channel::oneshot;
 use super::FillWaiter;
 use super::answer::answer_rows;
 use super::fill::{FillFailure, FillShape};
-use super::read::{Pending, Ready, admit, allow, ask, is_allowed, may_answer, path_of};
+use super::read::{
+    Pending, Ready, admit, allow, ask, is_allowed, may_answer, path_of, without_cache,
+};
 use super::state::CachedState;
 use crate::frontend::cql::bound::bound;
 use crate::frontend::cql::{Later, Request};
 use crate::metrics::{MissReason, PassReason, Path, Tier};
 
 /// Takes a read whose plan is [`Plan::CachedSlice`].
-pub(super) fn route(shared: &Arc<CachedState>, request: Request, plan: Arc<Plan>) -> Option<Later> {
+pub(super) fn route(
+    shared: &Arc<CachedState>,
+    mut request: Request,
+    plan: Arc<Plan>,
+) -> Option<Later> {
     let Plan::CachedSlice(slice) = &*plan else { unreachable!("the caller looked") };
     if shared.units.most_bytes() == 0 {
         return pass(request, PassReason::NotOneRow);
     }
-    let (request, terms) = match admit(shared, request, &plan, &slice.read) {
-        Ok(admitted) => admitted,
-        Err(later) => return later,
+    let terms = match admit(shared, &mut request, &slice.read) {
+        Ok(terms) => terms,
+        Err(unfit) => return without_cache(shared, request, &plan, unfit),
     };
     let Some((wanted, page_size)) = wanted(&request, slice) else {
         return pass(request, PassReason::Clause);

@@ -12,6 +12,7 @@ use afterglow_cql::message::{
 };
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::{self, ErrorBody, Response, ResultBody};
+use afterglow_cql::system::SystemQuery;
 use bytes::Bytes;
 
 use crate::frontend::cql::client::request::{Operation, Request};
@@ -103,7 +104,7 @@ pub fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Opera
         Message::Execute(execute) => {
             let prepared = known(client, execute.id)?;
             check_params(client, header, &execute.params)?;
-            let plan = prepared.plan(&client.reactor_state.schema());
+            let plan = client.reactor_state.plan_of(&prepared);
             Operation::Execute(prepared, plan)
         }
         Message::Batch(batch) => {
@@ -197,26 +198,37 @@ fn unknown_id(id: &[u8]) -> String {
     )
 }
 
+/// What is answered without the router.
+enum OwnWay {
+    Use(Rc<str>),
+    Local(Box<SystemQuery>),
+    Keyspaces,
+}
+
+impl OwnWay {
+    fn of(plan: &Plan, request: &Request) -> Option<OwnWay> {
+        if let Plan::Use(keyspace) = plan {
+            return Some(OwnWay::Use(Rc::from(keyspace.as_str())));
+        }
+        if let Some(question) = local::asked(plan) {
+            return Some(OwnWay::Local(Box::new(question.clone())));
+        }
+        keyspaces::asked(plan, request).then_some(OwnWay::Keyspaces)
+    }
+}
+
 /// Sends the request on its way.
 fn decide(request: Request, router: &dyn Router) {
-    let plan = match &request.asked {
+    let own = match &request.asked {
         Operation::Prepare => return spawn(prepare(request)),
-        Operation::Query(plan) | Operation::Execute(_, plan) => Some(plan.clone()),
+        Operation::Query(plan) | Operation::Execute(_, plan) => OwnWay::of(plan, &request),
         Operation::Batch(_) => None,
     };
-    match plan.as_deref() {
-        Some(Plan::Use(keyspace)) => {
-            let keyspace = Rc::from(keyspace.as_str());
-            return spawn(use_keyspace(request, keyspace));
-        }
-        Some(plan) if let Some(question) = local::asked(plan) => {
-            let question = question.clone();
-            return spawn(local::answer(request, question));
-        }
-        Some(plan) if keyspaces::asked(plan, &request) => {
-            return spawn(keyspaces::answer(request));
-        }
-        _ => {}
+    match own {
+        Some(OwnWay::Use(keyspace)) => return spawn(use_keyspace(request, keyspace)),
+        Some(OwnWay::Local(question)) => return spawn(local::answer(request, *question)),
+        Some(OwnWay::Keyspaces) => return spawn(keyspaces::answer(request)),
+        None => {}
     }
     if request.client().reactor_state.front_end.cluster().is_guarded() {
         if !router.may_be_bypassed() {

@@ -135,7 +135,7 @@ impl Request {
             (Message::Execute(execute), Operation::Execute(prepared, plan)) => {
                 let values = &execute.params.values;
                 let answer = prepared.answer(self.header.version);
-                let of_answer = answer.is_some_and(|answer| of_answer(&answer, values, &mut found));
+                let of_answer = answer.is_some_and(|answer| of_answer(answer, values, &mut found));
                 if !of_answer {
                     self.of_plan(plan, values, &mut found);
                 }

@@ -1,6 +1,6 @@
 //! Statements that clients have prepared through us. Without them an EXECUTE cannot be understood.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,6 +11,7 @@ use afterglow_cql::response::ResultBody;
 use afterglow_cql::schema::Schema;
 use afterglow_cql::statement::{self, Parsed};
 use bytes::Bytes;
+use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 use crate::frontend::cql::statements::plan_file::{PlanEntry, PlanFile};
@@ -169,8 +170,8 @@ impl Prepared {
     }
 
     /// The server's newest RESULT Prepared in that version.
-    pub fn answer(&self, version: Version) -> Option<Arc<Answer>> {
-        self.answers[slot(version)].clone()
+    pub fn answer(&self, version: Version) -> Option<&Arc<Answer>> {
+        self.answers[slot(version)].as_ref()
     }
 
     /// Whether clients of that version may know other columns than [`Prepared::answer`] has, and
