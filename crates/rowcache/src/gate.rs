@@ -447,11 +447,6 @@ impl<W> Gates<W> {
         (sole && !held).then_some(stamp)
     }
 
-    /// How many writes of a whole table, or of everything, have begun.
-    pub fn wide_writes(&self, table: u32) -> u64 {
-        self.wide.read().version_of(table)
-    }
-
     /// Calls `install` if no write has begun since the one with this stamp: so no hold has begun
     /// either. Check and `install` are one step under the lock: a write that begins after it finds
     /// the row and drops it.

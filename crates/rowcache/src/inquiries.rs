@@ -1,15 +1,27 @@
 //! Bounds the inquiries about writes of unknown outcome: questions to the database about
 //! lightweight transactions, and plain writes that are sent again. Their gates stay closed
 //! meanwhile.
+//!
+//! An attempt to send a write again and a write that removes its whole table, TRUNCATE say, are
+//! sent one after the other: what was removed must not come back.
+//!
+//! ```text
+//! attempt:   noted -> has the table been removed meanwhile? no: sent -> answered -> forgotten
+//! TRUNCATE:  removal counted -> are attempts noted? waits until none is -> sent
+//! ```
+//!
+//! Each looks after it can be seen itself, so one of the two sees the other.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use afterglow_cql::plan::TableSchema;
+use parking_lot::Mutex;
 
 use crate::row_cache::RowCache;
-use crate::write_scope::gate_of;
+use crate::write_scope::{Invalidation, WriteScope, group_of};
 
 /// At most so many inquiries are made at once. Other transactions wait until the replicas have
 /// forgotten them, and other writes until their hints have gone.
@@ -24,15 +36,111 @@ impl<W> Drop for Counted<W> {
     }
 }
 
+/// Removals of whole tables are counted in so many places. Tables that share one end each other's
+/// repetitions.
+const PLACES: usize = 1024;
+
+/// Writes that are sent again, and what ends that.
+pub(crate) struct Attempts {
+    /// How many are at the database now, by the group of their table.
+    under_way: Mutex<HashMap<u32, usize>>,
+    /// Writes of a whole table that have begun, by group.
+    removals: Box<[AtomicU64]>,
+}
+
+impl Default for Attempts {
+    fn default() -> Self {
+        let removals = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
+        Attempts { under_way: Mutex::default(), removals }
+    }
+}
+
+impl Attempts {
+    fn add(&self, group: u32) {
+        *self.under_way.lock().entry(group).or_default() += 1;
+    }
+
+    fn remove(&self, group: u32) {
+        let mut groups = self.under_way.lock();
+        let count = groups.get_mut(&group).expect("each end follows its begin");
+        *count -= 1;
+        if *count == 0 {
+            groups.remove(&group);
+        }
+    }
+
+    /// A write that drops this is about to be sent.
+    pub(crate) fn note_drop(&self, dropped: &Invalidation) {
+        let places = match dropped {
+            Invalidation::Table(group) => {
+                let at = *group as usize % PLACES;
+                &self.removals[at..=at]
+            }
+            Invalidation::Everything => &self.removals,
+            Invalidation::Row(_) | Invalidation::Unit(_) | Invalidation::Partition(_) => return,
+        };
+        for place in places {
+            place.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// An attempt to send a write again, from before the last look at what else has begun until it has
+/// its answer.
+pub struct Attempt<W> {
+    cache: Arc<RowCache<W>>,
+    group: u32,
+}
+
+impl<W> Drop for Attempt<W> {
+    fn drop(&mut self) {
+        self.cache.attempts.remove(self.group);
+    }
+}
+
 impl<W> RowCache<W> {
+    /// A write of the table is about to be sent again. To be called before the last look at
+    /// [`RowCache::removals`].
+    pub fn begin_attempt(self: &Arc<Self>, table: &TableSchema) -> Attempt<W> {
+        let group = group_of(table.id);
+        self.attempts.add(group);
+        Attempt { cache: self.clone(), group }
+    }
+
+    /// Whether a write is being sent again of a table that `scope` touches as a whole. To be asked
+    /// once the gates of `scope` are closed: no attempt begins from then on. A statement that is
+    /// not understood waits for nobody: nothing is served before it is answered.
+    pub fn has_attempts(&self, scope: &WriteScope) -> bool {
+        let is_whole =
+            |one: &&Invalidation| matches!(one, Invalidation::Table(_) | Invalidation::Everything);
+        let mut whole = scope.invalidations().iter().filter(is_whole).peekable();
+        if whole.peek().is_none() || scope.may_be_nothing() {
+            return false;
+        }
+        let groups = self.attempts.under_way.lock();
+        whole.any(|one| match one {
+            Invalidation::Table(group) => groups.contains_key(group),
+            _ => !groups.is_empty(),
+        })
+    }
+
     /// Whether no more inquiries are to be made now.
     pub fn is_full_of_inquiries(&self) -> bool {
         self.unresolved.load(Ordering::Acquire) >= MAX_INQUIRIES
     }
 
-    /// How many writes of the whole table have begun. Tables that share a gate share their number.
-    pub fn table_writes(&self, table: &TableSchema) -> u64 {
-        self.gates.wide_writes(gate_of(&table.keyspace, &table.name))
+    /// Whether no more plain writes are to be sent again now. The last places are for lightweight
+    /// transactions: there may be very many plain writes, and what waits for the replicas to forget
+    /// a transaction waits longest.
+    pub fn is_full_of_repetitions(&self) -> bool {
+        self.unresolved.load(Ordering::Acquire) >= MAX_INQUIRIES / 4 * 3
+    }
+
+    /// How many writes of the whole table have begun that may remove its rows or change what later
+    /// writes do: TRUNCATE, changes of its schema, statements that were carried out without being
+    /// understood.
+    pub fn removals(&self, table: &TableSchema) -> u64 {
+        self.attempts.removals[group_of(table.id) as usize % PLACES].load(Ordering::Acquire)
     }
 
     /// For how long a write may be sent again after its outcome turned out to be unknown. `grace`:
@@ -45,5 +153,114 @@ impl<W> RowCache<W> {
     pub fn count_inquiry(self: &Arc<Self>) -> Counted<W> {
         self.unresolved.fetch_add(1, Ordering::AcqRel);
         Counted(self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use afterglow_cql::plan::Target;
+    use afterglow_cql::schema::Schema;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::tables::Index;
+    use crate::testing::{TestClock, cache_of_boot, open_engine};
+    use crate::write_in_flight::Answered;
+
+    struct Stage {
+        _dir: tempfile::TempDir,
+        cache: Arc<RowCache<u32>>,
+        tables: [TableSchema; 2],
+        index: Index,
+    }
+
+    impl Stage {
+        fn new() -> Stage {
+            let dir = tempfile::tempdir().unwrap();
+            let engine = open_engine(dir.path());
+            let cache = cache_of_boot(7, &engine, &dir.path().join("intents"), &TestClock::new());
+            let table =
+                |name: &str, id| TableSchema::new("ks".into(), name.into(), Uuid::from_u128(id));
+            let tables = [table("a", 1), table("b", 2)];
+            let index = Index::of(Arc::new(Schema::of_tables(tables.clone())));
+            Stage { _dir: dir, cache, tables, index }
+        }
+
+        fn scope(&self, target: &Target) -> WriteScope {
+            let mut scope = WriteScope::default();
+            scope.add_target(target, &|_| None, &self.index);
+            scope
+        }
+
+        fn whole(&self, table: usize) -> WriteScope {
+            let TableSchema { keyspace, name, id, .. } = self.tables[table].clone();
+            self.scope(&Target::Table { keyspace, table: name, id: Some(id) })
+        }
+
+        fn removals(&self) -> [u64; 2] {
+            self.tables.each_ref().map(|table| self.cache.removals(table))
+        }
+    }
+
+    /// Of a statement that is not understood.
+    fn doubtful() -> WriteScope {
+        let mut scope = WriteScope::everything();
+        scope.doubtful = true;
+        scope
+    }
+
+    #[test]
+    fn an_attempt_is_waited_for_by_who_removes_its_table_until_it_is_answered() {
+        let stage = Stage::new();
+        let everything = WriteScope::everything();
+        let keyspace = stage.scope(&Target::Keyspace("ks".into()));
+        let new_row = stage.scope(&Target::NewPartition(Uuid::from_u128(1)));
+        let doubtful = doubtful();
+        let scopes =
+            [&stage.whole(0), &keyspace, &everything, &stage.whole(1), &new_row, &doubtful];
+        let waits = || scopes.map(|scope| stage.cache.has_attempts(scope));
+        assert_eq!(waits(), [false; 6]);
+        let attempts = [0, 1].map(|_| stage.cache.begin_attempt(&stage.tables[0]));
+        assert_eq!(waits(), [true, true, true, false, false, false]);
+        let [first, second] = attempts;
+        drop(first);
+        assert!(stage.cache.has_attempts(scopes[0]), "the other one is not answered");
+        drop(second);
+        assert_eq!(waits(), [false; 6]);
+    }
+
+    #[test]
+    fn what_removes_a_table_is_counted_before_it_is_sent() {
+        let stage = Stage::new();
+        let begin = |scope: &WriteScope| stage.cache.begin_write(scope, false, 0, || true);
+        let truncate = begin(&stage.whole(0));
+        assert_eq!(stage.removals(), [1, 0]);
+        truncate.settle(Answered::Definite);
+        begin(&stage.scope(&Target::NewPartition(Uuid::from_u128(1)))).settle(Answered::Definite);
+        assert_eq!(stage.removals(), [1, 0], "a new row removes none");
+        let doubtful = doubtful();
+        let refused = begin(&doubtful);
+        assert_eq!(stage.removals(), [1, 0]);
+        refused.settle(Answered::Refused);
+        assert_eq!(stage.removals(), [1, 0], "it was not carried out");
+        begin(&doubtful).settle(Answered::Definite);
+        assert_eq!(stage.removals(), [2, 1]);
+        drop(begin(&stage.scope(&Target::Keyspace("ks".into()))));
+        assert_eq!(stage.removals(), [3, 2]);
+    }
+
+    #[test]
+    fn plain_writes_leave_places_for_transactions() {
+        let stage = Stage::new();
+        let full = || (stage.cache.is_full_of_repetitions(), stage.cache.is_full_of_inquiries());
+        let mut counted = Vec::new();
+        while !stage.cache.is_full_of_repetitions() {
+            counted.push(stage.cache.count_inquiry());
+        }
+        assert_eq!((counted.len(), full()), (768, (true, false)));
+        counted.extend((768..1_024).map(|_| stage.cache.count_inquiry()));
+        assert_eq!(full(), (true, true));
+        drop(counted);
+        assert_eq!(full(), (false, false));
     }
 }

@@ -10,6 +10,7 @@ use afterglow_engine::Namespace;
 
 use crate::clock::{Clock, Millis};
 use crate::gate::Gates;
+use crate::inquiries::Attempts;
 use crate::intents::log::IntentLog;
 use crate::intents::words::{NEVER, Nature, scope_of_intent};
 use crate::intents::{IntentId, IntentTable};
@@ -68,6 +69,8 @@ pub struct RowCache<W> {
     /// Lightweight transactions of unknown outcome. Their gates stay closed until the database says
     /// how they ended.
     pub(crate) unresolved: AtomicUsize,
+    /// Plain writes that are being sent again.
+    pub(crate) attempts: Attempts,
     /// Bytes of rows that writes under way are to put back.
     pub(crate) pending: Arc<AtomicUsize>,
     pub(crate) hold: Duration,
@@ -106,6 +109,7 @@ impl<W> RowCache<W> {
             suspended: AtomicBool::new(true),
             doubts: AtomicUsize::new(0),
             unresolved: AtomicUsize::new(0),
+            attempts: Attempts::default(),
             pending: Arc::default(),
             hold: parts.hold,
             weak_max_age: parts.weak_max_age,

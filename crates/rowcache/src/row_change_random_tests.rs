@@ -1,5 +1,5 @@
 //! Random writes, fills and reads of one row, step by step in any order, before a database whose
-//! last write wins. Every hit is what the database has.
+//! last write wins. Some writes are in doubt and sent again. Every hit is what the database has.
 
 use std::collections::BTreeMap;
 
@@ -117,6 +117,12 @@ enum Step {
         write: usize,
         known: bool,
     },
+    /// The outcome is unknown, and it is sent again from now on: the database may take it often.
+    Doubt(usize),
+    /// The database says that it has what was sent again.
+    Settle(usize),
+    /// An attempt that was under way then reaches the database.
+    Stray(usize),
     Ask,
     /// The database reads for a fill.
     Look(usize),
@@ -141,6 +147,9 @@ fn step() -> impl Strategy<Value = Step> {
         6 => any::<usize>().prop_map(Step::Take),
         6 => (any::<usize>(), prop::bool::weighted(0.995))
             .prop_map(|(write, known)| Step::Answer { write, known }),
+        1 => any::<usize>().prop_map(Step::Doubt),
+        3 => any::<usize>().prop_map(Step::Settle),
+        1 => any::<usize>().prop_map(Step::Stray),
         6 => Just(Step::Ask),
         6 => any::<usize>().prop_map(Step::Look),
         6 => any::<usize>().prop_map(Step::Install),
@@ -154,6 +163,20 @@ struct Under {
     /// None once its outcome is unknown: the database may still take it until the hold ends.
     write: Option<WriteInFlight<u32>>,
     answered: bool,
+    /// It is sent again.
+    doubted: bool,
+}
+
+impl Under {
+    /// Whether it has been sent again, and the database has it.
+    fn settles(&mut self) -> bool {
+        let settles = self.doubted && self.taken;
+        if let Some(write) = self.write.take_if(|_| settles) {
+            write.settle_repeated(Answered::Unknown(InDoubt::WriteTimeout), true);
+            self.answered = true;
+        }
+        self.answered
+    }
 }
 
 fn chosen<T>(among: &mut [T], number: usize) -> Option<&mut T> {
@@ -182,35 +205,63 @@ impl Fill {
     }
 }
 
-/// Runs the steps. How many hits there were, and how many rows followed a write.
-fn run(steps: &[Step]) -> Result<(u32, u32), TestCaseError> {
+/// Runs the steps. How many hits there were, how many rows followed a write, and how many writes
+/// were settled by sending them again.
+fn run(steps: &[Step]) -> Result<[u64; 3], TestCaseError> {
     let (stage, mut database) = (Stage::new(false), Database::default());
     let (mut writes, mut fills) = (Vec::<Under>::new(), Vec::<Fill>::new());
-    let (mut hits, mut updated, mut now) = (0, 0, 10);
+    let (mut hits, mut updated, mut settled, mut now) = (0, 0, 0, 10);
+    let mut strays = Vec::<Change>::new();
     for step in steps {
         match step {
             Step::Write(change) => {
                 now += 1;
                 let (change, time) = change.from(now);
                 let write = Some(stage.begin(&change.text(), Some(time)));
-                writes.push(Under { change, taken: false, write, answered: false });
+                let (taken, answered, doubted) = (false, false, false);
+                writes.push(Under { change, taken, write, answered, doubted });
             }
             Step::Take(at) => {
-                if let Some(under) = chosen(&mut writes, *at).filter(|under| !under.taken) {
+                if let Some(under) =
+                    chosen(&mut writes, *at).filter(|under| !under.taken || under.doubted)
+                {
                     under.taken = true;
                     database.apply(&under.change);
                 }
             }
             Step::Answer { write, known } => {
-                let Some(under) = chosen(&mut writes, *write) else { continue };
+                let answered = chosen(&mut writes, *write).filter(|under| !under.doubted);
+                let Some(under) = answered else { continue };
                 if !known {
                     drop(under.write.take());
                 } else if under.taken
                     && let Some(write_in_flight) = under.write.take()
                 {
-                    updated += u32::from(settle(write_in_flight) == RowOutcome::Updated);
+                    updated += u64::from(settle(write_in_flight) == RowOutcome::Updated);
                     under.answered = true;
                     writes.retain(|under| !under.answered);
+                }
+            }
+            Step::Doubt(at) => {
+                if let Some(under) = chosen(&mut writes, *at)
+                    && let Some(write) = &mut under.write
+                {
+                    write.abandon_row();
+                    under.doubted = true;
+                }
+            }
+            Step::Settle(at) => {
+                if let Some(under) = chosen(&mut writes, *at)
+                    && under.settles()
+                {
+                    strays.push(under.change.clone());
+                    settled += 1;
+                    writes.retain(|under| !under.answered);
+                }
+            }
+            Step::Stray(at) => {
+                if let Some(change) = chosen(&mut strays, *at) {
+                    database.apply(change);
                 }
             }
             Step::Ask => {
@@ -248,22 +299,23 @@ fn run(steps: &[Step]) -> Result<(u32, u32), TestCaseError> {
             prop_assert_eq!(shown, database.read(), "after {:?}", step);
         }
     }
-    Ok((hits, updated))
+    Ok([hits, updated, settled])
 }
 
 #[test]
 fn every_hit_is_what_the_database_has_whatever_was_put_back() {
-    let (hits, updated) = (AtomicU64::new(0), AtomicU64::new(0));
+    let sums = [const { AtomicU64::new(0) }; 3];
     let mut runner =
         TestRunner::new(Config { cases: 12, failure_persistence: None, ..Config::default() });
     runner
         .run(&prop::collection::vec(step(), 4_000), |steps| {
-            let (some_hits, some_updated) = run(&steps)?;
-            hits.fetch_add(some_hits.into(), Ordering::Relaxed);
-            updated.fetch_add(some_updated.into(), Ordering::Relaxed);
+            for (sum, some) in sums.iter().zip(run(&steps)?) {
+                sum.fetch_add(some, Ordering::Relaxed);
+            }
             Ok(())
         })
         .unwrap();
-    let (hits, updated) = (hits.into_inner(), updated.into_inner());
-    assert!(hits > 1_000 && updated > 50, "{hits} hits, {updated} updates: little was shown");
+    let [hits, updated, settled] = sums.map(AtomicU64::into_inner);
+    let shown = hits > 1_000 && updated > 50 && settled > 50;
+    assert!(shown, "{hits} hits, {updated} updates, {settled} settled: little was shown");
 }

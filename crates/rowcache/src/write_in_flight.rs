@@ -184,6 +184,7 @@ impl<W> RowCache<W> {
 
     /// Nothing to wait for: the namespace is write-back.
     fn drop_rows(&self, invalidation: &Invalidation) {
+        self.attempts.note_drop(invalidation);
         match invalidation {
             Invalidation::Row(key) | Invalidation::Unit(key) => drop(self.rows.submit_remove(key)),
             Invalidation::Partition(token) => drop(self.rows.submit_bump_epoch(*token)),

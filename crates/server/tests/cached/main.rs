@@ -6,6 +6,7 @@
 mod accounts;
 mod cache_permission;
 mod crowds;
+mod doubts;
 mod forever;
 mod holders;
 mod keys;
@@ -14,6 +15,7 @@ mod orders;
 mod pipelined;
 mod reads;
 mod repeats;
+mod repeats_beside;
 mod ring;
 mod ring_beside;
 mod ring_schema;

@@ -36,6 +36,16 @@ impl Pipelined {
         self.ask_all(stream..stream + 1, text);
     }
 
+    /// With a timestamp.
+    pub fn ask_at(&mut self, stream: i16, text: &str, timestamp: i64) {
+        let timestamp = Some(timestamp);
+        let params = QueryParams { timestamp, ..QueryParams::new(Consistency::LocalQuorum) };
+        self.push(stream, Opcode::Query, |body| {
+            Query { text, params }.encode(Version::V4, body);
+        });
+        self.flush();
+    }
+
     /// Asks the same on all of these streams, in one write.
     pub fn ask_all(&mut self, streams: std::ops::Range<i16>, text: &str) {
         let params = QueryParams::new(Consistency::LocalQuorum);

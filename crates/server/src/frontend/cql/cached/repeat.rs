@@ -8,9 +8,14 @@
 //! known ([`RowChange`](afterglow_rowcache::row_change::RowChange)). A TTL would begin anew with
 //! each attempt.
 //!
+//! There is no attempt while the lease is not ours: whoever has it caches what we would write past
+//! it.
+//!
 //! It ends without success
-//! - when a write of the whole table begins: what a TRUNCATE removed must not come back;
+//! - when a write of the whole table begins: what a TRUNCATE removed must not come back. Such a
+//!   write is sent when no attempt is under way ([`wait_for_attempts`]);
 //! - when the table's schema has changed, or may have;
+//! - when another may have had the lease meanwhile, or the table's policy has changed;
 //! - when tombstones may have gone, or the hints of the write: a delete may have hidden it;
 //! - when the database refuses it.
 //!
@@ -18,31 +23,40 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use afterglow_cql::error::ErrorCode;
-use afterglow_cql::frame::{Flags, Opcode, Version};
+use afterglow_cql::frame::{Flags, Opcode};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Request as Message};
 use afterglow_cql::plan::TableSchema;
+use afterglow_rowcache::clock::Millis;
 use afterglow_rowcache::row_change::RowChange;
-use afterglow_rowcache::serve::CachePermission;
+use afterglow_rowcache::serve::{CachePermission, NotCached};
 use afterglow_rowcache::tables::Index;
 use afterglow_rowcache::write_in_flight::{Answered, InDoubt};
+use afterglow_rowcache::write_scope::WriteScope;
 use bytes::Bytes;
 
-use super::super::{CallError, Client, Operation, Request, error_code};
+use super::super::{CallError, CqlReactorState, Operation, Request, error_code};
 use super::WriteInFlight;
 use super::serial::{COORDINATORS_TIME, PAUSES, connection};
 use super::state::CachedState;
+use crate::frontend::cql::cluster::pool::Who;
 
-/// Larger writes are not repeated: those under way take 32 MiB at most.
+/// Larger writes are not repeated: those under way take 24 MiB at most.
 const MOST_BYTES: usize = 32 * 1024;
+/// How often a write of a whole table looks whether attempts are under way.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A write that is repeated if its outcome turns out to be unknown. Taken before it begins.
 pub struct Repeatable {
     table: Arc<TableSchema>,
-    /// Writes of the whole table that had begun.
-    table_writes: u64,
+    /// See [`RowCache::removals`](super::RowCache::removals).
+    removals: u64,
+    /// Under which the table was cached. Another one says that others may have written.
+    claim: u64,
+    /// Before it was first sent.
+    begun_at: Millis,
 }
 
 impl Repeatable {
@@ -50,23 +64,27 @@ impl Repeatable {
     /// gained: only rows of `exclusive` tables wait for the outcome.
     pub(super) fn of(shared: &CachedState, change: &RowChange) -> Option<Repeatable> {
         let (cache, table) = (&shared.cache, change.table());
-        let is_exclusive =
-            || matches!(cache.cache_permission(table), Ok(CachePermission::Exclusive { .. }));
-        let is_repeatable = change.is_endless() && is_exclusive();
-        is_repeatable
-            .then(|| Repeatable { table: table.clone(), table_writes: cache.table_writes(table) })
+        if !change.is_endless() {
+            return None;
+        }
+        let Ok(CachePermission::Exclusive { claim }) = cache.cache_permission(table) else {
+            return None;
+        };
+        let (removals, begun_at) = (cache.removals(table), cache.clock().now());
+        Some(Repeatable { table: table.clone(), removals, claim, begun_at })
     }
 }
 
 /// A plain write of unknown outcome.
+///
+/// It outlives its client, so it keeps nothing of it.
 pub struct Repetition {
-    client: Rc<Client>,
-    version: Version,
-    keyspace: Option<Rc<str>>,
+    reactor_state: Rc<CqlReactorState>,
+    who: Who,
     body: Bytes,
     write: Repeatable,
-    /// When to give up.
-    deadline: Instant,
+    /// When to give up. Tombstones go while the machine sleeps, too.
+    deadline: Millis,
     /// When a connection with an attempt on it was last lost.
     lost_at: Option<Instant>,
 }
@@ -76,7 +94,7 @@ pub struct Repetition {
 enum Effect {
     /// What it did when it was first sent.
     Same,
-    /// The schema may have changed.
+    /// The schema may have changed, or another may have the lease.
     Unclear,
     /// Something else, or it has taken too long.
     Other,
@@ -104,7 +122,7 @@ impl Repetition {
     ) -> Option<Repetition> {
         let Answered::Unknown(why) = answered else { return None };
         let client = request.client();
-        if client.dedicated.borrow().is_some() || shared.cache.is_full_of_inquiries() {
+        if client.dedicated.borrow().is_some() || shared.cache.is_full_of_repetitions() {
             return None;
         }
         let grace = newest.grace(&[write.table.id])?;
@@ -112,15 +130,14 @@ impl Repetition {
         if body.len() > MOST_BYTES {
             return None;
         }
-        let now = Instant::now();
+        let may_take = shared.cache.may_repeat_for(grace).as_millis() as Millis;
         Some(Repetition {
-            client: client.clone(),
-            version: request.header.version,
-            keyspace,
+            reactor_state: client.reactor_state.clone(),
+            who: Who { keyspace, ..client.who(request.header.version) },
             body,
+            deadline: write.begun_at + may_take,
             write,
-            deadline: now + shared.cache.may_repeat_for(grace),
-            lost_at: (why == InDoubt::ConnectionLost).then_some(now),
+            lost_at: (why == InDoubt::ConnectionLost).then(Instant::now),
         })
     }
 
@@ -134,7 +151,7 @@ impl Repetition {
         write.abandon_row();
         let counted = write.cache().count_inquiry();
         let done = self.repeat_until_done(&shared).await;
-        let metrics = &self.client.reactor_state.metrics;
+        let metrics = &self.reactor_state.metrics;
         if done { &metrics.settled_writes } else { &metrics.unsettled_writes }.inc();
         write.settle_repeated(answered, done);
         drop(counted);
@@ -145,7 +162,7 @@ impl Repetition {
         loop {
             compio::time::sleep(pause).await;
             let attempt = match self.effect(shared) {
-                Effect::Same => self.attempt().await,
+                Effect::Same => self.attempt(shared).await,
                 Effect::Unclear => RepeatOutcome::Later,
                 Effect::Other => RepeatOutcome::Never,
             };
@@ -166,28 +183,41 @@ impl Repetition {
 
     /// Whether the write, sent now, has the effect that it had when it was first sent.
     fn effect(&self, shared: &CachedState) -> Effect {
-        let table = &self.write.table;
-        let newest = shared.newest.of(&self.client.reactor_state.front_end.schema);
-        // What is not heard of empties the cache once it is: that counts as a write of all tables.
-        let is_known = shared.knows_schema(newest.generation());
-        let is_same = Instant::now() < self.deadline
-            && shared.cache.table_writes(table) == self.write.table_writes
+        let Repeatable { table, removals, claim, .. } = &self.write;
+        // The race with the end of a statement that was not understood: it counts as a removal
+        // before it lets the table be served again. So that is looked at first.
+        let permission = shared.cache.cache_permission(table);
+        let newest = shared.newest.of(&self.reactor_state.front_end.schema);
+        let is_same = shared.cache.clock().now() < self.deadline
+            && shared.cache.removals(table) == *removals
             && newest.table(table.id) == Some(table);
-        match (is_same, is_known) {
-            (true, true) => Effect::Same,
-            (true, false) => Effect::Unclear,
-            (false, _) => Effect::Other,
+        // What is not heard of empties the cache once it is, which removes all tables.
+        let is_known = shared.knows_schema(newest.generation());
+        match permission {
+            _ if !is_same => Effect::Other,
+            Ok(CachePermission::Exclusive { claim: now }) if now == *claim => match is_known {
+                true => Effect::Same,
+                false => Effect::Unclear,
+            },
+            Ok(_) | Err(NotCached::PolicyOff) => Effect::Other,
+            // The lease may come back without another holder in between. A statement that is not
+            // understood may be refused.
+            Err(_) => Effect::Unclear,
         }
     }
 
-    async fn attempt(&mut self) -> RepeatOutcome {
-        let reactor_state = &self.client.reactor_state;
-        let mut who = self.client.who(self.version);
-        who.keyspace = self.keyspace.clone();
-        // A quorum of another data centre is none of ours.
-        let Some(backend) = connection(reactor_state, &who, true).await else {
+    async fn attempt(&mut self, shared: &CachedState) -> RepeatOutcome {
+        let reactor_state = &self.reactor_state;
+        // A quorum of another data centre is none of ours. A connection may take long to make.
+        let Some(backend) = connection(reactor_state, &self.who, true).await else {
             return RepeatOutcome::Later;
         };
+        let _under_way = shared.cache.begin_attempt(&self.write.table);
+        match self.effect(shared) {
+            Effect::Same => {}
+            Effect::Unclear => return RepeatOutcome::Later,
+            Effect::Other => return RepeatOutcome::Never,
+        }
         reactor_state.metrics.repeated_writes.inc();
         match backend.call(Opcode::Query, Flags::NONE, self.body.clone()).await {
             Ok(answer) if answer.header.opcode == Opcode::Result => RepeatOutcome::Done,
@@ -207,6 +237,16 @@ impl Repetition {
                 RepeatOutcome::Later
             }
         }
+    }
+}
+
+/// Waits until no write is being sent again of a table that this write, which has begun, touches as
+/// a whole.
+pub(super) async fn wait_for_attempts(shared: &CachedState, touched: &WriteScope) {
+    let began = Instant::now();
+    // No server takes longer. Nobody shall wait for one that never answers.
+    while shared.cache.has_attempts(touched) && began.elapsed() < COORDINATORS_TIME {
+        compio::time::sleep(LOOK_AGAIN).await;
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::notation::Value;
-use afterglow_cql::frame::{Flags, Opcode, Version};
+use afterglow_cql::frame::{Flags, Opcode};
 use afterglow_cql::message::{Consistency, Query, QueryParams, Request as Message, ValuesBuilder};
 use afterglow_cql::name::quoted;
 use afterglow_cql::plan::{TableSchema, partition_columns};
@@ -22,7 +22,7 @@ use afterglow_rowcache::tables::Index;
 use afterglow_rowcache::write_in_flight::{Answered, InDoubt};
 use afterglow_rowcache::write_scope::WriteScope;
 
-use super::super::{Client, CqlReactorState, KeptBackend, Request, error_code};
+use super::super::{CqlReactorState, KeptBackend, Request, error_code};
 use super::WriteInFlight;
 use super::ring::RingWrite;
 use super::state::CachedState;
@@ -45,10 +45,11 @@ enum Heard {
     Never,
 }
 
-/// A SERIAL read of the partition that a transaction of unknown outcome was about.
+/// A SERIAL read of the partition that a transaction of unknown outcome was about. It outlives its
+/// client, so it keeps nothing of it.
 pub struct Inquiry {
-    client: Rc<Client>,
-    version: Version,
+    reactor_state: Rc<CqlReactorState>,
+    who: Who,
     table: Arc<TableSchema>,
     partition: Vec<u8>,
     consistency: Consistency,
@@ -83,8 +84,8 @@ impl Inquiry {
         }
         let (table, partition) = touched.transaction()?;
         Some(Inquiry {
-            client: request.client().clone(),
-            version: request.header.version,
+            reactor_state: request.client().reactor_state.clone(),
+            who: request.client().who(request.header.version),
             table: newest.table(table)?.clone(),
             partition: partition.to_vec(),
             consistency,
@@ -147,10 +148,9 @@ impl Inquiry {
             keys.join(" AND ")
         );
         let mut body = Vec::new();
-        Query { text: &text, params }.encode(self.version, &mut body);
-        let (reactor_state, who) = (&self.client.reactor_state, self.client.who(self.version));
+        Query { text: &text, params }.encode(self.who.version, &mut body);
         let near = self.consistency == Consistency::LocalSerial;
-        let Some(backend) = connection(reactor_state, &who, near).await else {
+        let Some(backend) = connection(&self.reactor_state, &self.who, near).await else {
             return Heard::Later;
         };
         match backend.call(Opcode::Query, Flags::NONE, body.into()).await {

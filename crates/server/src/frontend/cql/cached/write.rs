@@ -19,7 +19,7 @@ use afterglow_rowcache::write_scope::{Invalidation, Tables, WriteScope};
 
 use super::super::{Later, Operation, Request, SchemaStore, parsed};
 use super::outcome::{answered, count_outcome};
-use super::repeat::{Repeatable, Repetition};
+use super::repeat::{Repeatable, Repetition, wait_for_attempts};
 use super::state::CachedState;
 use super::write_level::is_weak;
 use super::{WriteInFlight, serial, update, write_in_ring};
@@ -102,6 +102,7 @@ impl Planned {
 
     async fn carry_out(mut self, gated: GatedWrite) {
         let GatedWrite { mut write, table, repeatable } = gated;
+        wait_for_attempts(&self.shared, &self.touched).await;
         let answer = self.request.call().await;
         let Planned { shared, request, newest, touched, .. } = self;
         if request.went_far() {

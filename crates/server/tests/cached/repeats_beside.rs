@@ -1,0 +1,212 @@
+//! What else happens while a plain write of unknown outcome is sent again: TRUNCATE, the end of the
+//! lease, the end of its client.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use afterglow::frontend::cql::cached::Times;
+use afterglow_cql::error::ErrorCode;
+use afterglow_cql::frame::{Flags, Opcode, Version};
+use afterglow_cql::message::{Consistency, QueryParams};
+use afterglow_cql::response::{ErrorBody, ErrorDetail};
+use afterglow_testkit::fake_backend::{Ask, FakeBackend};
+use tempfile::TempDir;
+
+use crate::node::{Client, House, Setup, furnished, one_text, wait_until};
+use crate::pipelined::Pipelined;
+
+/// What is about one of these is the write in doubt.
+const IN_DOUBT: &str = "'in doubt'";
+/// Long enough for what must not happen to happen. What is right does not depend on it.
+const A_WHILE: Duration = Duration::from_millis(500);
+
+/// What the database does about the write in doubt.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Doing {
+    /// Nothing, and says that it took too long.
+    Refuses,
+    /// Nothing yet.
+    Keeps,
+    /// What it is asked for.
+    Takes,
+}
+
+/// The script of a database that has a write in doubt, and of the lease's row.
+#[derive(Default)]
+struct Script {
+    doing: AtomicU8,
+    lease_is_mute: AtomicU8,
+    kept: Mutex<Vec<Arc<Ask>>>,
+}
+
+impl Script {
+    fn set(&self, doing: Doing) {
+        self.doing.store(doing as u8, Ordering::SeqCst);
+    }
+
+    fn kept(&self) -> usize {
+        self.kept.lock().unwrap().len()
+    }
+
+    fn takes(&self, ask: &Arc<Ask>) -> bool {
+        if ask.text.contains("afterglow.lease") {
+            return self.lease_is_mute.load(Ordering::SeqCst) > 0;
+        }
+        let doing = self.doing.load(Ordering::SeqCst);
+        if !ask.text.contains(IN_DOUBT) || doing == Doing::Takes as u8 {
+            return false;
+        }
+        if doing == Doing::Keeps as u8 {
+            self.kept.lock().unwrap().push(ask.clone());
+        } else {
+            ask.error(&ErrorBody {
+                code: ErrorCode::WriteTimeout,
+                message: "too late",
+                detail: ErrorDetail::WriteTimeout {
+                    consistency: Consistency::LocalQuorum,
+                    received: 0,
+                    block_for: 1,
+                    write_type: "SIMPLE",
+                    contentions: None,
+                },
+            });
+        }
+        true
+    }
+}
+
+fn house(change: impl FnOnce(&mut Setup)) -> (House, Arc<Script>) {
+    let script = Arc::<Script>::default();
+    let scripted = script.clone();
+    let database = FakeBackend::scripted(Version::MAX, move |ask| scripted.takes(ask)).unwrap();
+    let (database, directory) = (furnished(database), TempDir::new().unwrap());
+    let mut setup = Setup::new(directory.path(), &database, "ks.*=exclusive");
+    change(&mut setup);
+    (House { node: setup.start(), database, directory }, script)
+}
+
+fn in_doubt(client: &mut Client, script: &Script) {
+    insert_in_doubt(client, script, "ks.t", "'a'");
+}
+
+fn insert_in_doubt(client: &mut Client, script: &Script, table: &str, key: &str) {
+    script.set(Doing::Refuses);
+    let params = QueryParams { timestamp: Some(10), ..QueryParams::new(Consistency::LocalQuorum) };
+    let text = format!("INSERT INTO {table} (k, v) VALUES ({key}, {IN_DOUBT})");
+    let answer = client.query_with(Flags::NONE, &text, params, &[]);
+    assert_eq!(answer.header.opcode, Opcode::Error);
+}
+
+/// What the database has, seen past Afterglow.
+fn stored(house: &House) -> Option<String> {
+    one_text(house.past().query("SELECT v FROM ks.t WHERE k = 'a'", Consistency::One).unwrap())
+}
+
+fn counted(house: &House, name: &str) -> u64 {
+    house.node.count(&[name])
+}
+
+#[test]
+fn what_removes_the_table_waits_for_an_attempt_that_is_under_way() {
+    for text in ["TRUNCATE ks.t", "DROP TABLE ks.t", "DROP KEYSPACE ks"] {
+        let (house, script) = house(|_| ());
+        let mut client = house.node.client(Version::V5);
+        in_doubt(&mut client, &script);
+        script.set(Doing::Keeps);
+        wait_until("it is sent again", || script.kept() == 1);
+        thread::scope(|scope| {
+            // On another connection to the database.
+            let removal = scope.spawn(|| house.node.client(Version::V4).run(text));
+            thread::sleep(A_WHILE);
+            assert!(!removal.is_finished(), "{text} is acknowledged");
+            // Other writes wait for nobody, nor do those of whole tables.
+            house.node.client(Version::V3).put("b", "1");
+            house.node.client(Version::V3).run("TRUNCATE ks.other");
+            let attempt = script.kept.lock().unwrap().pop().unwrap();
+            house.database.run(&attempt.text);
+            attempt.reply(Opcode::Result, &1_i32.to_be_bytes());
+            removal.join().unwrap();
+        });
+        if text.starts_with("TRUNCATE") {
+            assert_eq!(stored(&house), None);
+            assert_eq!(client.value("a"), None);
+        }
+        wait_until("it is given up", || counted(&house, "afterglow_unsettled_writes_total") == 1);
+        assert_eq!(script.kept(), 0, "it is sent no more");
+    }
+}
+
+#[test]
+fn what_removes_nothing_ends_no_repetition() {
+    let (house, script) = house(|_| ());
+    let mut client = house.node.client(Version::V5);
+    let key = "77777777-0000-4000-8000-000000000000";
+    insert_in_doubt(&mut client, &script, "ks.ids", key);
+    // They close the gate of the whole table, or of another, or of all tables.
+    client.run("INSERT INTO ks.ids (k, v) VALUES (uuid(), '1')");
+    client.run("TRUNCATE ks.other");
+    assert!(client.try_run("REMOVE EVERYTHING FROM ks.ids").is_err());
+    script.set(Doing::Takes);
+    wait_until("it is there", || counted(&house, "afterglow_settled_writes_total") == 1);
+    let text = format!("SELECT v FROM ks.ids WHERE k = {key}");
+    assert_eq!(one_text(client.run(&text)).as_deref(), Some("in doubt"));
+}
+
+/// So short that it runs out in a test.
+const TIMES: Times = Times {
+    lease: Duration::from_secs(2),
+    margin: Duration::from_millis(500),
+    weak_max_age: Duration::from_secs(2),
+    fill: Duration::from_secs(6),
+};
+
+#[test]
+fn without_the_lease_nothing_is_sent_again() {
+    for other_holder in [false, true] {
+        let (house, script) = house(|setup| setup.times = TIMES);
+        let mut client = house.node.client(Version::V5);
+        in_doubt(&mut client, &script);
+        script.lease_is_mute.store(1, Ordering::SeqCst);
+        house.node.wait_for_lease("waiting");
+        script.set(Doing::Takes);
+        thread::sleep(2 * A_WHILE);
+        assert_eq!(stored(&house), None, "another instance may have the row cached");
+        if other_holder {
+            let other = "77777777-0000-4000-8000-000000000000";
+            house.database.run(&format!(
+                "UPDATE afterglow.lease SET owner = null, epoch = 100, last_owner = {other} \
+                 WHERE scope = 'cql'"
+            ));
+        }
+        script.lease_is_mute.store(0, Ordering::SeqCst);
+        house.node.wait_for_lease("held");
+        let end = if other_holder { "unsettled" } else { "settled" };
+        wait_until("it has ended", || {
+            counted(&house, &format!("afterglow_{end}_writes_total")) == 1
+        });
+        let expected = if other_holder { None } else { Some("in doubt") };
+        assert_eq!(stored(&house).as_deref(), expected);
+    }
+}
+
+#[test]
+fn a_client_that_has_gone_leaves_nothing_behind_while_its_write_is_in_doubt() {
+    let (house, script) = house(|_| ());
+    script.set(Doing::Refuses);
+    let mut writer = house.node.client(Version::V5);
+    let large = "x".repeat(200_000);
+    writer.put("large", &large);
+    let mut client = Pipelined::open(house.node.address);
+    client.ask_at(0, &format!("INSERT INTO ks.t (k, v) VALUES ('a', {IN_DOUBT})"), 10);
+    assert_eq!(client.receive().header.opcode, Opcode::Error);
+    // More than the socket takes, and nobody reads it.
+    client.ask_all(0..100, "SELECT v FROM ks.t WHERE k = 'large'");
+    let held = || counted(&house, "afterglow_client_held_bytes");
+    wait_until("answers wait for the client", || held() > 0);
+    drop(client);
+    wait_until("what it held is given back", || held() == 0);
+    assert_eq!(counted(&house, "afterglow_quarantined_partitions"), 1, "it is still in doubt");
+}
