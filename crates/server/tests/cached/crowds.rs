@@ -35,4 +35,9 @@ fn ten_thousand_readers_of_a_cold_row_make_one_read_of_the_database() {
         assert!(answered.iter().all(|&times| times == 1), "each request has one answer");
     }
     assert_eq!(database.reads() - before, 1);
+    // Each read is one hit or one miss: that is what a hit ratio is made of.
+    let all = READERS as u64 * EACH as u64;
+    assert_eq!(node.hits() + node.count(&["afterglow_misses_total"]), all);
+    let of_table = node.count(&["afterglow_table_misses_total", "table=\"t\""]);
+    assert_eq!(node.hits() + of_table, all);
 }

@@ -31,7 +31,9 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 const MOST_ASKED: usize = 3;
 
 impl Pending {
-    pub(super) async fn missed(self, permission: CachePermission) {
+    /// `reason`: why the lookup found nothing to serve. Each read counts as one miss, by what it
+    /// comes to.
+    pub(super) async fn missed(self, permission: CachePermission, reason: MissReason) {
         let mut hears = None;
         let waiter = || {
             let (sender, receiver) = oneshot::channel();
@@ -40,7 +42,7 @@ impl Pending {
         };
         let (read, terms) = (self.read(), &self.terms);
         match self.shared.cache.join(&read.table, &terms.key, permission, waiter) {
-            Join::Lead(ticket) => self.lead(ticket, permission).await,
+            Join::Lead(ticket) => self.lead(ticket, permission, reason).await,
             Join::Wait => {
                 self.request.note_miss(MissReason::Coalesced);
                 let row = match hears {
@@ -66,13 +68,19 @@ impl Pending {
         }
     }
 
-    async fn lead(self, ticket: Ticket<FillWaiter>, permission: CachePermission) {
+    async fn lead(
+        self,
+        ticket: Ticket<FillWaiter>,
+        permission: CachePermission,
+        reason: MissReason,
+    ) {
         // The race with the end of another fill: it may have ended after this read looked the row
         // up. Then it has installed the row before this read could lead, and the row is there now.
         let fingerprint = self.read().fingerprint;
         let accept = |hit| self.shared.cache.accept(&hit, permission, fingerprint).ok();
         if let Some(row) = self.filled_meanwhile(permission).and_then(accept) {
             self.shared.share(&row, ticket);
+            self.request.note_miss(MissReason::Coalesced);
             return self.reply(row, Path::Miss).await;
         }
         let Some(weak) = self.fill_terms(permission) else {
@@ -80,6 +88,7 @@ impl Pending {
             self.request.note_miss(MissReason::Quarantined);
             return self.request.pass(Path::Miss);
         };
+        self.request.note_miss(reason);
         let (asked_at, asked) = (self.shared.cache.clock().moment(), Instant::now());
         let terms = (permission, asked_at, weak);
         if let Some((filled, from)) = self.carried(permission).await {

@@ -52,7 +52,7 @@ pub(super) fn route(
             return Some(Box::pin(pending.read_and_reply(flash, cache_permission)));
         }
     };
-    let pending = match found {
+    let (pending, reason) = match found {
         LookupOutcome::Row(row, tier) => {
             let Some(metadata) = terms.metadata.ready(shared, read, request.header.version) else {
                 let pending = Pending::new(shared, request, plan, terms);
@@ -69,12 +69,9 @@ pub(super) fn route(
             );
             return None;
         }
-        LookupOutcome::Missing(reason) => {
-            request.note_miss(reason);
-            Pending::new(shared, request, plan, terms)
-        }
+        LookupOutcome::Missing(reason) => (Pending::new(shared, request, plan, terms), reason),
     };
-    Some(Box::pin(pending.missed(cache_permission)))
+    Some(Box::pin(pending.missed(cache_permission, reason)))
 }
 
 /// The terms of a read that the cache may answer.
@@ -322,8 +319,7 @@ impl Pending {
         match found {
             LookupOutcome::Row(row, tier) => self.hit(row, tier).await,
             LookupOutcome::Missing(reason) => {
-                self.request.note_miss(reason);
-                Box::pin(self.missed(permission)).await;
+                Box::pin(self.missed(permission, reason)).await;
             }
         }
     }

@@ -64,7 +64,7 @@ pub(super) fn route(
     let read = SliceRead { pending, wanted, page_size, permission };
     match looked_up {
         Lookup::Hit(hit) => read.hit(&hit),
-        Lookup::Miss(reason) => read.counted_miss(reason.into()),
+        Lookup::Miss(reason) => read.miss(reason.into()),
         Lookup::Flash(flash) => Some(Box::pin(read.read_flash(flash))),
     }
 }
@@ -116,7 +116,7 @@ impl SliceRead {
     fn hit(self, hit: &Hit) -> Option<Later> {
         match self.unit(hit) {
             Ok(unit) => self.found(unit, hit.tier.into()),
-            Err(reason) => self.counted_miss(reason),
+            Err(reason) => self.miss(reason),
         }
     }
 
@@ -132,7 +132,7 @@ impl SliceRead {
                 None
             }
             Err(Unanswered::Paged) => pass(self.pending.request, PassReason::Paging),
-            Err(reason) => self.counted_miss(reason.into()),
+            Err(reason) => self.miss(reason.into()),
         }
     }
 
@@ -140,7 +140,7 @@ impl SliceRead {
         let read = self.shared().read(flash, self.pending.request.metrics()).await;
         let later = match read {
             Ok(hit) => self.hit(&hit),
-            Err(reason) => self.counted_miss(reason),
+            Err(reason) => self.miss(reason),
         };
         if let Some(later) = later {
             later.await;
@@ -164,12 +164,13 @@ impl SliceRead {
         }
     }
 
-    fn counted_miss(self, reason: MissReason) -> Option<Later> {
-        self.pending.request.note_miss(reason);
-        Some(Box::pin(self.missed()))
+    fn miss(self, reason: MissReason) -> Option<Later> {
+        Some(Box::pin(self.missed(reason)))
     }
 
-    async fn missed(self) {
+    /// `reason`: why the lookup found nothing to serve. Each read counts as one miss, by what it
+    /// comes to.
+    async fn missed(self, reason: MissReason) {
         let shared = self.shared().clone();
         let (table, now) = (self.pending.read().table.id, shared.cache.clock().now());
         let rows = match shared.units.rows_to_read(table, self.unit_key(), &self.wanted, now) {
@@ -187,7 +188,7 @@ impl SliceRead {
         };
         let (read, key) = (self.pending.read(), &self.pending.terms.key);
         match shared.cache.join(&read.table, key, self.permission, waiter) {
-            Join::Lead(ticket) => self.lead(ticket, rows).await,
+            Join::Lead(ticket) => self.lead(ticket, rows, reason).await,
             Join::Wait => {
                 self.pending.request.note_miss(MissReason::Coalesced);
                 if let Some(hears) = hears {
@@ -231,11 +232,12 @@ impl SliceRead {
         self.answer(&unit.stored()).is_ok().then_some(unit)
     }
 
-    async fn lead(self, ticket: Ticket<FillWaiter>, rows: u32) {
+    async fn lead(self, ticket: Ticket<FillWaiter>, rows: u32, reason: MissReason) {
         // The race with the end of another fill: see `Pending::lead`. Reads that wait for this one
         // look again.
         if let Some(unit) = self.filled_meanwhile() {
             drop(ticket);
+            self.pending.request.note_miss(MissReason::Coalesced);
             self.shared().units.note_hit(self.unit_key());
             return self.reply_later(unit, Path::Miss).await;
         }
@@ -244,6 +246,7 @@ impl SliceRead {
             self.pending.request.note_miss(MissReason::Quarantined);
             return self.pending.request.pass(Path::Miss);
         };
+        self.pending.request.note_miss(reason);
         let (asked_at, asked) = (self.shared().cache.clock().moment(), Instant::now());
         let bytes = self.shared().units.most_bytes();
         let unit = UnitAsked { reversed: self.wanted.reversed, rows, bytes };
