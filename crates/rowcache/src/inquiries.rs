@@ -1,24 +1,12 @@
 //! Bounds the inquiries about writes of unknown outcome: questions to the database about
 //! lightweight transactions, and plain writes that are sent again. Their gates stay closed
 //! meanwhile.
-//!
-//! An attempt to send a write again and a write that removes its whole table, TRUNCATE say, are
-//! sent one after the other: what was removed must not come back.
-//!
-//! ```text
-//! attempt:   noted -> has the table been removed meanwhile? no: sent -> answered -> forgotten
-//! TRUNCATE:  removal counted -> are attempts noted? waits until none is -> sent
-//! ```
-//!
-//! Each looks after it can be seen itself, so one of the two sees the other.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use afterglow_cql::plan::TableSchema;
-use parking_lot::Mutex;
 
 use crate::row_cache::RowCache;
 use crate::write_scope::{Invalidation, WriteScope, group_of};
@@ -33,55 +21,6 @@ pub struct Counted<W>(Arc<RowCache<W>>);
 impl<W> Drop for Counted<W> {
     fn drop(&mut self) {
         self.0.unresolved.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// Removals of whole tables are counted in so many places. Tables that share one end each other's
-/// repetitions.
-const PLACES: usize = 1024;
-
-/// Writes that are sent again, and what ends that.
-pub(crate) struct Attempts {
-    /// How many are at the database now, by the group of their table.
-    under_way: Mutex<HashMap<u32, usize>>,
-    /// Writes of a whole table that have begun, by group.
-    removals: Box<[AtomicU64]>,
-}
-
-impl Default for Attempts {
-    fn default() -> Self {
-        let removals = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
-        Attempts { under_way: Mutex::default(), removals }
-    }
-}
-
-impl Attempts {
-    fn add(&self, group: u32) {
-        *self.under_way.lock().entry(group).or_default() += 1;
-    }
-
-    fn remove(&self, group: u32) {
-        let mut groups = self.under_way.lock();
-        let count = groups.get_mut(&group).expect("each end follows its begin");
-        *count -= 1;
-        if *count == 0 {
-            groups.remove(&group);
-        }
-    }
-
-    /// A write that drops this is about to be sent.
-    pub(crate) fn note_drop(&self, dropped: &Invalidation) {
-        let places = match dropped {
-            Invalidation::Table(group) => {
-                let at = *group as usize % PLACES;
-                &self.removals[at..=at]
-            }
-            Invalidation::Everything => &self.removals,
-            Invalidation::Row(_) | Invalidation::Unit(_) | Invalidation::Partition(_) => return,
-        };
-        for place in places {
-            place.fetch_add(1, Ordering::AcqRel);
-        }
     }
 }
 
@@ -117,11 +56,7 @@ impl<W> RowCache<W> {
         if whole.peek().is_none() || scope.may_be_nothing() {
             return false;
         }
-        let groups = self.attempts.under_way.lock();
-        whole.any(|one| match one {
-            Invalidation::Table(group) => groups.contains_key(group),
-            _ => !groups.is_empty(),
-        })
+        whole.any(|one| self.attempts.are_under_way(one))
     }
 
     /// Whether no more inquiries are to be made now.
@@ -140,7 +75,12 @@ impl<W> RowCache<W> {
     /// writes do: TRUNCATE, changes of its schema, statements that were carried out without being
     /// understood.
     pub fn removals(&self, table: &TableSchema) -> u64 {
-        self.attempts.removals[group_of(table.id) as usize % PLACES].load(Ordering::Acquire)
+        self.attempts.removals(group_of(table.id))
+    }
+
+    /// How long a plain write of unknown outcome is held where it is not settled.
+    pub fn hold(&self) -> Duration {
+        self.hold
     }
 
     /// For how long a write may be sent again after its outcome turned out to be unknown. `grace`:

@@ -48,6 +48,7 @@
 //! [`RowCache::look_up`]: row_cache::RowCache::look_up
 //! [`RowCache::begin_write`]: row_cache::RowCache::begin_write
 
+mod attempts;
 pub mod carried;
 pub mod claims;
 pub mod clock;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use afterglow_engine::Namespace;
 
+use crate::attempts::Attempts;
 use crate::clock::{Clock, Millis};
 use crate::gate::Gates;
-use crate::inquiries::Attempts;
 use crate::intents::log::IntentLog;
 use crate::intents::words::{NEVER, Nature, scope_of_intent};
 use crate::intents::{IntentId, IntentTable};

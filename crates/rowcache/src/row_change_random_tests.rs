@@ -205,45 +205,53 @@ impl Fill {
     }
 }
 
-/// Runs the steps. How many hits there were, how many rows followed a write, and how many writes
-/// were settled by sending them again.
-fn run(steps: &[Step]) -> Result<[u64; 3], TestCaseError> {
-    let (stage, mut database) = (Stage::new(false), Database::default());
-    let (mut writes, mut fills) = (Vec::<Under>::new(), Vec::<Fill>::new());
-    let (mut hits, mut updated, mut settled, mut now) = (0, 0, 0, 10);
-    let mut strays = Vec::<Change>::new();
-    for step in steps {
+/// A cache, its database, and what is under way.
+struct World {
+    stage: Stage,
+    database: Database,
+    writes: Vec<Under>,
+    fills: Vec<Fill>,
+    /// What was settled by sending it again.
+    strays: Vec<Change>,
+    now: i64,
+    hits: u64,
+    /// Rows that followed a write.
+    updated: u64,
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            stage: Stage::new(false),
+            database: Database::default(),
+            writes: Vec::new(),
+            fills: Vec::new(),
+            strays: Vec::new(),
+            now: 10,
+            hits: 0,
+            updated: 0,
+        }
+    }
+
+    fn take(&mut self, step: &Step) {
         match step {
             Step::Write(change) => {
-                now += 1;
-                let (change, time) = change.from(now);
-                let write = Some(stage.begin(&change.text(), Some(time)));
+                self.now += 1;
+                let (change, time) = change.from(self.now);
+                let write = Some(self.stage.begin(&change.text(), Some(time)));
                 let (taken, answered, doubted) = (false, false, false);
-                writes.push(Under { change, taken, write, answered, doubted });
+                self.writes.push(Under { change, taken, write, answered, doubted });
             }
             Step::Take(at) => {
-                if let Some(under) =
-                    chosen(&mut writes, *at).filter(|under| !under.taken || under.doubted)
-                {
+                let under = chosen(&mut self.writes, *at);
+                if let Some(under) = under.filter(|under| !under.taken || under.doubted) {
                     under.taken = true;
-                    database.apply(&under.change);
+                    self.database.apply(&under.change);
                 }
             }
-            Step::Answer { write, known } => {
-                let answered = chosen(&mut writes, *write).filter(|under| !under.doubted);
-                let Some(under) = answered else { continue };
-                if !known {
-                    drop(under.write.take());
-                } else if under.taken
-                    && let Some(write_in_flight) = under.write.take()
-                {
-                    updated += u64::from(settle(write_in_flight) == RowOutcome::Updated);
-                    under.answered = true;
-                    writes.retain(|under| !under.answered);
-                }
-            }
+            Step::Answer { write, known } => self.answer(*write, *known),
             Step::Doubt(at) => {
-                if let Some(under) = chosen(&mut writes, *at)
+                if let Some(under) = chosen(&mut self.writes, *at)
                     && let Some(write) = &mut under.write
                 {
                     write.abandon_row();
@@ -251,55 +259,87 @@ fn run(steps: &[Step]) -> Result<[u64; 3], TestCaseError> {
                 }
             }
             Step::Settle(at) => {
-                if let Some(under) = chosen(&mut writes, *at)
+                if let Some(under) = chosen(&mut self.writes, *at)
                     && under.settles()
                 {
-                    strays.push(under.change.clone());
-                    settled += 1;
-                    writes.retain(|under| !under.answered);
+                    self.strays.push(under.change.clone());
+                    self.writes.retain(|under| !under.answered);
                 }
             }
             Step::Stray(at) => {
-                if let Some(change) = chosen(&mut strays, *at) {
-                    database.apply(change);
+                if let Some(change) = chosen(&mut self.strays, *at) {
+                    self.database.apply(change);
                 }
             }
-            Step::Ask => {
-                let permission = stage.permission();
-                let joined = stage.cache.join(&stage.read.table, &stage.key, permission, || 0);
-                if let Join::Lead(ticket) = joined {
-                    let asked_at = stage.clock.moment();
-                    fills.push(Fill { ticket, permission, asked_at, filled: None });
-                }
-            }
+            Step::Ask => self.ask(),
             Step::Look(at) => {
-                if let Some(fill) = chosen(&mut fills, *at) {
-                    fill.filled.get_or_insert_with(|| database.filled(stage.read.fingerprint));
+                if let Some(fill) = chosen(&mut self.fills, *at) {
+                    let fingerprint = self.stage.read.fingerprint;
+                    fill.filled.get_or_insert_with(|| self.database.filled(fingerprint));
                 }
             }
             Step::Install(at) => {
-                if chosen(&mut fills, *at).is_some_and(|fill| fill.filled.is_some()) {
-                    let at = *at % fills.len();
-                    fills.remove(at).install(&stage);
+                if chosen(&mut self.fills, *at).is_some_and(|fill| fill.filled.is_some()) {
+                    let at = *at % self.fills.len();
+                    self.fills.remove(at).install(&self.stage);
                 }
             }
             Step::Wait => {
-                stage.clock.pass(HOLD + 1);
-                writes.retain(|under| under.write.is_some());
+                self.stage.clock.pass(HOLD + 1);
+                self.writes.retain(|under| under.write.is_some());
             }
         }
-        if let Lookup::Hit(hit) = stage.cache.look_up(&stage.key)
-            && let Ok(row) = stage.cache.accept(&hit, stage.permission(), stage.read.fingerprint)
+    }
+
+    fn answer(&mut self, write: usize, known: bool) {
+        let under = chosen(&mut self.writes, write).filter(|under| !under.doubted);
+        let Some(under) = under else { return };
+        if !known {
+            drop(under.write.take());
+        } else if under.taken
+            && let Some(write_in_flight) = under.write.take()
         {
-            hits += 1;
+            self.updated += u64::from(settle(write_in_flight) == RowOutcome::Updated);
+            under.answered = true;
+            self.writes.retain(|under| !under.answered);
+        }
+    }
+
+    fn ask(&mut self) {
+        let Stage { cache, read, key, clock, .. } = &self.stage;
+        let permission = self.stage.permission();
+        if let Join::Lead(ticket) = cache.join(&read.table, key, permission, || 0) {
+            let asked_at = clock.moment();
+            self.fills.push(Fill { ticket, permission, asked_at, filled: None });
+        }
+    }
+
+    /// A hit is what the database has.
+    fn check(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        let Stage { cache, read, key, .. } = &self.stage;
+        if let Lookup::Hit(hit) = cache.look_up(key)
+            && let Ok(row) = cache.accept(&hit, self.stage.permission(), read.fingerprint)
+        {
+            self.hits += 1;
             let shown = (!row.stored().is_absent()).then(|| {
                 let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
                 [0, 1].map(|at| row.stored().cell(at).value.map(text))
             });
-            prop_assert_eq!(shown, database.read(), "after {:?}", step);
+            prop_assert_eq!(shown, self.database.read(), "after {:?}", step);
         }
+        Ok(())
     }
-    Ok([hits, updated, settled])
+}
+
+/// Runs the steps. How many hits there were, how many rows followed a write, and how many writes
+/// were settled by sending them again.
+fn run(steps: &[Step]) -> Result<[u64; 3], TestCaseError> {
+    let mut world = World::new();
+    for step in steps {
+        world.take(step);
+        world.check(step)?;
+    }
+    Ok([world.hits, world.updated, world.strays.len() as u64])
 }
 
 #[test]

@@ -94,10 +94,13 @@ fn in_doubt(client: &mut Client, script: &Script) {
 
 fn insert_in_doubt(client: &mut Client, script: &Script, table: &str, key: &str) {
     script.set(Doing::Refuses);
+    assert_eq!(try_in_doubt(client, table, key), Opcode::Error);
+}
+
+fn try_in_doubt(client: &mut Client, table: &str, key: &str) -> Opcode {
     let params = QueryParams { timestamp: Some(10), ..QueryParams::new(Consistency::LocalQuorum) };
     let text = format!("INSERT INTO {table} (k, v) VALUES ({key}, {IN_DOUBT})");
-    let answer = client.query_with(Flags::NONE, &text, params, &[]);
-    assert_eq!(answer.header.opcode, Opcode::Error);
+    client.query_with(Flags::NONE, &text, params, &[]).header.opcode
 }
 
 /// What the database has, seen past Afterglow.
@@ -153,6 +156,40 @@ fn what_removes_nothing_ends_no_repetition() {
     wait_until("it is there", || counted(&house, "afterglow_settled_writes_total") == 1);
     let text = format!("SELECT v FROM ks.ids WHERE k = {key}");
     assert_eq!(one_text(client.run(&text)).as_deref(), Some("in doubt"));
+}
+
+#[test]
+fn a_node_that_cannot_write_does_not_keep_others_from_it() {
+    let (script, refuses) = (Arc::<Script>::default(), Script::default());
+    let scripted = script.clone();
+    let database = FakeBackend::scripted(Version::MAX, move |ask| scripted.takes(ask)).unwrap();
+    let (database, directory) = (furnished(database), TempDir::new().unwrap());
+    // It has the control connection.
+    let first = database.join_scripted(move |ask| refuses.takes(ask)).unwrap();
+    let node = Setup::new(directory.path(), &first, "ks.*=exclusive").start();
+    in_doubt(&mut node.client(Version::V5), &script);
+    script.set(Doing::Takes);
+    wait_until("another one has taken it", || node.count(&["afterglow_settled_writes_total"]) == 1);
+}
+
+#[test]
+fn a_lost_attempt_is_waited_for_no_longer_than_the_hold() {
+    let (house, script) = house(|setup| setup.hold = Duration::from_secs(3));
+    let mut client = house.node.client(Version::V5);
+    script.set(Doing::Keeps);
+    thread::scope(|scope| {
+        let write = scope.spawn(|| try_in_doubt(&mut client, "ks.t", "'a'"));
+        wait_until("the database has it", || script.kept() == 1);
+        script.set(Doing::Takes);
+        script.kept.lock().unwrap().pop().unwrap().hang_up();
+        assert_eq!(write.join().unwrap(), Opcode::Error);
+    });
+    wait_until("it is settled", || counted(&house, "afterglow_settled_writes_total") == 1);
+    wait_until("it is cached again", || {
+        let hits = house.node.hits();
+        assert_eq!(client.value("a").as_deref(), Some("in doubt"));
+        house.node.hits() > hits
+    });
 }
 
 /// So short that it runs out in a test.

@@ -47,6 +47,8 @@ use crate::frontend::cql::cluster::pool::Who;
 const MOST_BYTES: usize = 32 * 1024;
 /// How often a write of a whole table looks whether attempts are under way.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// How long a repetition waits where it cannot be said yet whether there may be another attempt.
+const NOT_NOW: Duration = Duration::from_secs(1);
 
 /// A write that is repeated if its outcome turns out to be unknown. Taken before it begins.
 pub struct Repeatable {
@@ -96,7 +98,7 @@ enum Effect {
     Same,
     /// The schema may have changed, or another may have the lease.
     Unclear,
-    /// Something else, or it has taken too long.
+    /// Something else.
     Other,
 }
 
@@ -107,6 +109,8 @@ enum RepeatOutcome {
     Done,
     /// It may be there or not.
     Later,
+    /// It was not sent, and may be sent later.
+    NotNow,
     /// There is no use in another.
     Never,
 }
@@ -159,26 +163,35 @@ impl Repetition {
 
     async fn repeat_until_done(&mut self, shared: &CachedState) -> bool {
         let mut pause = PAUSES.0;
-        loop {
+        for attempt in 0.. {
             compio::time::sleep(pause).await;
             let attempt = match self.effect(shared) {
-                Effect::Same => self.attempt(shared).await,
-                Effect::Unclear => RepeatOutcome::Later,
+                _ if self.is_late(shared) => RepeatOutcome::Never,
+                Effect::Same => self.attempt(shared, attempt).await,
+                Effect::Unclear => RepeatOutcome::NotNow,
                 Effect::Other => RepeatOutcome::Never,
             };
             match attempt {
                 RepeatOutcome::Done => break,
                 RepeatOutcome::Later => pause = (pause * 2).min(PAUSES.1),
+                RepeatOutcome::NotNow => pause = NOT_NOW,
                 RepeatOutcome::Never => return false,
             }
         }
         // A lost attempt may still come to the replicas. It is the same write, but what removes the
-        // whole table must find it there, or never to come.
+        // whole table must find it there, or never to come. A hold that the operator has made
+        // shorter says when it is no more to come.
         if let Some(lost_at) = self.lost_at {
-            let left = COORDINATORS_TIME.saturating_sub(lost_at.elapsed());
+            let longest = COORDINATORS_TIME.min(shared.cache.hold());
+            let left = longest.saturating_sub(lost_at.elapsed());
             compio::time::sleep(left).await;
         }
         self.effect(shared) != Effect::Other
+    }
+
+    /// Whether it may be sent no more.
+    fn is_late(&self, shared: &CachedState) -> bool {
+        shared.cache.clock().now() >= self.deadline
     }
 
     /// Whether the write, sent now, has the effect that it had when it was first sent.
@@ -188,9 +201,8 @@ impl Repetition {
         // before it lets the table be served again. So that is looked at first.
         let permission = shared.cache.cache_permission(table);
         let newest = shared.newest.of(&self.reactor_state.front_end.schema);
-        let is_same = shared.cache.clock().now() < self.deadline
-            && shared.cache.removals(table) == *removals
-            && newest.table(table.id) == Some(table);
+        let is_same =
+            shared.cache.removals(table) == *removals && newest.table(table.id) == Some(table);
         // What is not heard of empties the cache once it is, which removes all tables.
         let is_known = shared.knows_schema(newest.generation());
         match permission {
@@ -206,16 +218,17 @@ impl Repetition {
         }
     }
 
-    async fn attempt(&mut self, shared: &CachedState) -> RepeatOutcome {
+    async fn attempt(&mut self, shared: &CachedState, attempt: usize) -> RepeatOutcome {
         let reactor_state = &self.reactor_state;
         // A quorum of another data centre is none of ours. A connection may take long to make.
-        let Some(backend) = connection(reactor_state, &self.who, true).await else {
+        let Some(backend) = connection(reactor_state, &self.who, true, attempt).await else {
             return RepeatOutcome::Later;
         };
         let _under_way = shared.cache.begin_attempt(&self.write.table);
         match self.effect(shared) {
+            _ if self.is_late(shared) => return RepeatOutcome::Never,
             Effect::Same => {}
-            Effect::Unclear => return RepeatOutcome::Later,
+            Effect::Unclear => return RepeatOutcome::NotNow,
             Effect::Other => return RepeatOutcome::Never,
         }
         reactor_state.metrics.repeated_writes.inc();

@@ -122,16 +122,17 @@ impl Inquiry {
             compio::time::sleep(COORDINATORS_TIME).await;
         }
         let mut pause = PAUSES.0;
-        loop {
-            match self.ask().await {
+        for attempt in 0.. {
+            match self.ask(attempt).await {
                 Heard::Later => compio::time::sleep(pause).await,
-                heard => break heard == Heard::Decided,
+                heard => return heard == Heard::Decided,
             }
             pause = (pause * 2).min(PAUSES.1);
         }
+        unreachable!("there is always another attempt")
     }
 
-    async fn ask(&self) -> Heard {
+    async fn ask(&self, attempt: usize) -> Heard {
         let mut values = ValuesBuilder::positional();
         let columns = self.table.partition_key.len();
         for value in partition_columns(&self.partition, columns) {
@@ -150,7 +151,7 @@ impl Inquiry {
         let mut body = Vec::new();
         Query { text: &text, params }.encode(self.who.version, &mut body);
         let near = self.consistency == Consistency::LocalSerial;
-        let Some(backend) = connection(&self.reactor_state, &self.who, near).await else {
+        let Some(backend) = connection(&self.reactor_state, &self.who, near, attempt).await else {
             return Heard::Later;
         };
         match backend.call(Opcode::Query, Flags::NONE, body.into()).await {
@@ -168,13 +169,18 @@ impl Inquiry {
     }
 }
 
-/// A connection to the first node that can be reached. `near`: in our data centre.
+/// A connection to the first node that can be reached. `near`: in our data centre. Each attempt
+/// begins with another node: one that answers may still not reach the replicas.
 pub(super) async fn connection(
     reactor_state: &CqlReactorState,
     who: &Who,
     near: bool,
+    attempt: usize,
 ) -> Option<KeptBackend> {
-    for node in reactor_state.control_first().nodes {
+    let mut nodes = reactor_state.control_first().nodes;
+    let first = attempt % nodes.len().max(1);
+    nodes.rotate_left(first);
+    for node in nodes {
         let Ok(backend) = reactor_state.pool.acquire(node, who).await else { continue };
         if !near || reactor_state.is_near(&backend) {
             return Some(backend);
