@@ -1,17 +1,21 @@
 //! Many readers of one row that is not cached.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use afterglow_cql::frame::Opcode;
-use afterglow_testkit::fake_backend::{FakeBackend, Faults};
+use afterglow_cql::frame::{Opcode, Version};
+use afterglow_testkit::fake_backend::{FakeBackend, Faults, StatementKind};
 use tempfile::TempDir;
 
-use crate::node::{Setup, direct, furnished};
+use crate::node::{House, Setup, direct, furnished, wait_until};
 use crate::pipelined::Pipelined;
 
 const READERS: usize = 10;
 /// Requests that each has under way at once.
 const EACH: i16 = 1000;
+/// So few come well before a fill is too old to be joined.
+const FEW: i16 = 100;
 
 #[test]
 fn ten_thousand_readers_of_a_cold_row_make_one_read_of_the_database() {
@@ -40,4 +44,49 @@ fn ten_thousand_readers_of_a_cold_row_make_one_read_of_the_database() {
     assert_eq!(node.hits() + node.count(&["afterglow_misses_total"]), all);
     let of_table = node.count(&["afterglow_table_misses_total", "table=\"t\""]);
     assert_eq!(node.hits() + of_table, all);
+}
+
+#[test]
+fn a_crowd_in_another_version_prepares_what_it_needs_once() {
+    let prepares = Arc::new(AtomicU64::new(0));
+    let counted = prepares.clone();
+    let database = FakeBackend::scripted(Version::MAX, move |ask| {
+        counted.fetch_add(u64::from(ask.opcode() == Opcode::Prepare), Ordering::SeqCst);
+        false
+    });
+    let (database, directory) = (furnished(database.unwrap()), TempDir::new().unwrap());
+    let node = Setup::new(directory.path(), &database, "ks.*=exclusive").start();
+    let (mut first, mut crowd) = (node.client(Version::V5), Pipelined::open(node.address));
+    first.put("a", "1");
+    let held = database.hold(StatementKind::Read);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| first.value("a"));
+        held.wait_for(1);
+        crowd.ask_all(0..FEW, "SELECT v FROM ks.t WHERE k = 'a'");
+        wait_until("many wait", || node.count(&["afterglow_misses_total", "coalesced"]) > 50);
+        drop(held);
+        assert_eq!(first.join().unwrap().as_deref(), Some("1"));
+    });
+    (0..FEW).for_each(|_| assert!(crowd.receive().body.ends_with(b"1")));
+    // One for each version.
+    assert_eq!((prepares.load(Ordering::SeqCst), database.reads()), (2, 1));
+}
+
+#[test]
+fn readers_that_wait_for_a_fill_get_it_although_its_client_has_left() {
+    let house = House::new("ks.*=exclusive");
+    house.node.client(Version::V5).put("a", "1");
+    let held = house.database.hold(StatementKind::Read);
+    let text = "SELECT v FROM ks.t WHERE k = 'a'";
+    let [mut first, mut crowd] = [(); 2].map(|()| Pipelined::open(house.node.address));
+    first.ask(0, text);
+    held.wait_for(1);
+    crowd.ask_all(0..FEW, text);
+    wait_until("all wait", || {
+        house.node.count(&["afterglow_misses_total", "coalesced"]) == FEW as u64
+    });
+    drop(first);
+    drop(held);
+    (0..FEW).for_each(|_| assert!(crowd.receive().body.ends_with(b"1")));
+    assert_eq!(house.database.reads(), 1);
 }

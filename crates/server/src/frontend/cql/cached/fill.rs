@@ -1,7 +1,8 @@
 //! Reading a whole row, or a unit of a partition, from the database for the cache.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::notation::Value;
@@ -18,6 +19,8 @@ use super::super::{Backend, error_code, parsed};
 
 /// Tables whose fill statements are remembered, in each version.
 const MAX_STATEMENTS: usize = 16 * 1024;
+/// How long one waits for another who prepares the same statement, perhaps at a node that is silent.
+const TURN: Duration = Duration::from_millis(500);
 
 /// The prepared SELECT that reads one whole row, or a unit, of a table.
 pub struct FillStatement {
@@ -75,6 +78,10 @@ pub enum FillFailure {
 
 /// A statement with the generation of the schema that it was prepared in.
 type OfGeneration = (u64, Arc<FillStatement>);
+/// What a statement is remembered by.
+type StatementKey = (Uuid, Version, StatementKind);
+/// Held by who prepares a statement.
+type PrepareTurn = futures_util::lock::Mutex<()>;
 
 /// What a fill statement reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -108,7 +115,9 @@ impl FillShape {
 /// again for the next.
 #[derive(Default)]
 pub struct FillStatements {
-    prepared: Mutex<HashMap<(Uuid, Version, StatementKind), OfGeneration>>,
+    prepared: Mutex<HashMap<StatementKey, OfGeneration>>,
+    /// Thousands of reads may need the same statement at once: one of them prepares it.
+    turns: Mutex<HashMap<StatementKey, Weak<PrepareTurn>>>,
 }
 
 impl FillStatements {
@@ -156,10 +165,30 @@ impl FillStatements {
         plan: &ReadPlan,
         generation: u64,
     ) -> Result<Arc<FillStatement>, FillFailure> {
-        match self.ready_of(kind, plan, backend.version(), generation) {
-            Some(statement) => Ok(statement),
-            None => self.prepare(kind, backend, plan, generation).await,
+        let version = backend.version();
+        if let Some(statement) = self.ready_of(kind, plan, version, generation) {
+            return Ok(statement);
         }
+        let turn = self.turn_of((plan.table.id, version, kind));
+        let held = compio::time::timeout(TURN, turn.lock()).await;
+        // Whoever had the turn before may have prepared it.
+        if let Some(statement) = self.ready_of(kind, plan, version, generation) {
+            return Ok(statement);
+        }
+        let prepared = self.prepare(kind, backend, plan, generation).await;
+        drop(held);
+        prepared
+    }
+
+    fn turn_of(&self, key: StatementKey) -> Arc<PrepareTurn> {
+        let mut turns = self.turns.lock();
+        if let Some(turn) = turns.get(&key).and_then(Weak::upgrade) {
+            return turn;
+        }
+        turns.retain(|_, turn| turn.strong_count() > 0);
+        let turn = Arc::<PrepareTurn>::default();
+        turns.insert(key, Arc::downgrade(&turn));
+        turn
     }
 
     async fn prepare(
