@@ -256,6 +256,30 @@ fn many_misses_of_a_partition_make_one_fill() {
 }
 
 #[test]
+fn many_misses_that_want_more_than_the_first_make_one_fill_more() {
+    let house = House::new("ks.*=exclusive");
+    let mut writer = house.node.client(Version::V4);
+    (0..100).for_each(|c| put(&mut writer, c, &c.to_string()));
+    let held = house.database.hold(StatementKind::Read);
+    let ask = |rest: &str, rows: usize| {
+        assert_eq!(values(&mut house.node.client(Version::V5), rest).len(), rows);
+    };
+    let (reads, ()) = house.reads(|| {
+        thread::scope(|scope| {
+            scope.spawn(|| ask("LIMIT 10", 10));
+            held.wait_for(1);
+            (0..8).for_each(|_| drop(scope.spawn(|| ask("LIMIT 60", 60))));
+            wait_until("all have joined", || {
+                house.node.count(&["afterglow_misses_total", "coalesced"]) == 8
+            });
+            drop(held);
+        });
+    });
+    assert_eq!(reads, 2);
+    assert_eq!(house.node.count(&["afterglow_misses_total"]) + house.node.hits(), 9);
+}
+
+#[test]
 fn a_limit_beyond_the_unit_makes_it_larger_and_what_does_not_fit_passes_through() {
     let house = House::new("ks.*=exclusive");
     let mut client = house.node.client(Version::V5);

@@ -19,7 +19,7 @@ use super::super::{Backend, error_code, parsed};
 
 /// Tables whose fill statements are remembered, in each version.
 const MAX_STATEMENTS: usize = 16 * 1024;
-/// How long one waits for another who prepares the same statement, perhaps at a node that is silent.
+/// How long one waits for another who prepares the same statement. The node may be silent.
 const TURN: Duration = Duration::from_millis(500);
 
 /// The prepared SELECT that reads one whole row, or a unit, of a table.

@@ -4,6 +4,7 @@
 //! 2. [`SliceRead::found`]: the unit answers if the slice is within it. Otherwise it is a miss.
 //! 3. [`SliceRead::missed`]: a fill reads a larger unit, or the same again after a write. If that
 //!    does not answer either, the client's own request is sent, and there is no fill for a while.
+//!    Reads that waited for another's fill, which is too small for them, make one fill once more.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -61,7 +62,7 @@ pub(super) fn route(
         return Some(Box::pin(ask(request, plan)));
     }
     let pending = Pending::new(shared, request, plan, terms);
-    let read = SliceRead { pending, wanted, page_size, permission };
+    let read = SliceRead { pending, wanted, page_size, permission, waited: false };
     match looked_up {
         Lookup::Hit(hit) => read.hit(&hit),
         Lookup::Miss(reason) => read.miss(reason.into()),
@@ -92,6 +93,8 @@ struct SliceRead {
     wanted: Slice,
     page_size: Option<i32>,
     permission: CachePermission,
+    /// It has waited for another's fill in vain, and counts as a miss already.
+    waited: bool,
 }
 
 impl SliceRead {
@@ -168,6 +171,12 @@ impl SliceRead {
         Some(Box::pin(self.missed(reason)))
     }
 
+    fn note_miss(&self, reason: MissReason) {
+        if !self.waited {
+            self.pending.request.note_miss(reason);
+        }
+    }
+
     /// `reason`: why the lookup found nothing to serve. Each read counts as one miss, by what it
     /// comes to.
     async fn missed(self, reason: MissReason) {
@@ -176,7 +185,7 @@ impl SliceRead {
         let rows = match shared.units.rows_to_read(table, self.unit_key(), &self.wanted, now) {
             Ok(rows) => rows,
             Err(reason) => {
-                self.pending.request.note_miss(reason.into());
+                self.note_miss(reason.into());
                 return self.pending.request.pass(Path::Miss);
             }
         };
@@ -190,7 +199,7 @@ impl SliceRead {
         match shared.cache.join(&read.table, key, self.permission, waiter) {
             Join::Lead(ticket) => self.lead(ticket, rows, reason).await,
             Join::Wait => {
-                self.pending.request.note_miss(MissReason::Coalesced);
+                self.note_miss(MissReason::Coalesced);
                 if let Some(hears) = hears {
                     // What was read is in the cache now, or nobody may have it.
                     let _ = hears.await;
@@ -198,14 +207,14 @@ impl SliceRead {
                 self.look_again().await;
             }
             Join::Bypass(reason) => {
-                self.pending.request.note_miss(reason.into());
+                self.note_miss(reason.into());
                 self.pending.request.pass(Path::Miss);
             }
         }
     }
 
     /// After another read's fill. It counts as a miss already.
-    async fn look_again(self) {
+    async fn look_again(mut self) {
         let pending = &self.pending;
         let (table, key) = (&pending.read().table, &pending.terms.key);
         let metrics = pending.request.metrics();
@@ -222,8 +231,19 @@ impl SliceRead {
                 }
                 ask(self.pending.request, self.pending.plan).await;
             }
+            Some(unit) if self.is_beyond(&unit) && !self.waited => {
+                self.waited = true;
+                if let Some(later) = self.miss(MissReason::Beyond) {
+                    later.await;
+                }
+            }
             _ => self.pending.request.pass(Path::Miss),
         }
+    }
+
+    /// Whether a larger unit may answer.
+    fn is_beyond(&self, unit: &Unit) -> bool {
+        matches!(self.answer(&unit.stored()), Err(Unanswered::Beyond))
     }
 
     /// The unit that another fill has left in DRAM, if it answers.
@@ -237,16 +257,16 @@ impl SliceRead {
         // look again.
         if let Some(unit) = self.filled_meanwhile() {
             drop(ticket);
-            self.pending.request.note_miss(MissReason::Coalesced);
+            self.note_miss(MissReason::Coalesced);
             self.shared().units.note_hit(self.unit_key());
             return self.reply_later(unit, Path::Miss).await;
         }
         let Some(weak) = self.pending.fill_terms(self.permission) else {
             drop(ticket);
-            self.pending.request.note_miss(MissReason::Quarantined);
+            self.note_miss(MissReason::Quarantined);
             return self.pending.request.pass(Path::Miss);
         };
-        self.pending.request.note_miss(reason);
+        self.note_miss(reason);
         let (asked_at, asked) = (self.shared().cache.clock().moment(), Instant::now());
         let bytes = self.shared().units.most_bytes();
         let unit = UnitAsked { reversed: self.wanted.reversed, rows, bytes };
