@@ -90,7 +90,8 @@ class Run:
         words = (
             f"seed {self.seed}: {time.monotonic() - before:.0f} s, {clients.reads} reads, {clients.writes} writes, "
             f"{clients.failures} failures, faults {self.faults.counts}, since the last start {hits:.0f} hits, "
-            f"{passed:.0f} passed and {after.updated():.0f} rows updated by writes"
+            f"{passed:.0f} passed, {after.updated():.0f} rows updated by writes and "
+            f"{after.total('afterglow_settled_writes_total'):.0f} writes in doubt settled"
         )
         path = folder / f"history-{self.seed}.jsonl"
         fine, words = self.record.close(path, profile, describe(after), words)
