@@ -52,10 +52,9 @@ impl Attempts {
 
     /// Whether one is under way that this touches as a whole.
     pub(crate) fn are_under_way(&self, dropped: &Invalidation) -> bool {
-        let groups = self.under_way.lock();
         match dropped {
-            Invalidation::Table(group) => groups.contains_key(group),
-            Invalidation::Everything => !groups.is_empty(),
+            Invalidation::Table(group) => self.under_way.lock().contains_key(group),
+            Invalidation::Everything => !self.under_way.lock().is_empty(),
             Invalidation::Row(_) | Invalidation::Unit(_) | Invalidation::Partition(_) => false,
         }
     }

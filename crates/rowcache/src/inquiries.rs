@@ -9,7 +9,7 @@ use std::time::Duration;
 use afterglow_cql::plan::TableSchema;
 
 use crate::row_cache::RowCache;
-use crate::write_scope::{Invalidation, WriteScope, group_of};
+use crate::write_scope::{WriteScope, group_of};
 
 /// At most so many inquiries are made at once. Other transactions wait until the replicas have
 /// forgotten them, and other writes until their hints have gone.
@@ -50,13 +50,8 @@ impl<W> RowCache<W> {
     /// once the gates of `scope` are closed: no attempt begins from then on. A statement that is
     /// not understood waits for nobody: nothing is served before it is answered.
     pub fn has_attempts(&self, scope: &WriteScope) -> bool {
-        let is_whole =
-            |one: &&Invalidation| matches!(one, Invalidation::Table(_) | Invalidation::Everything);
-        let mut whole = scope.invalidations().iter().filter(is_whole).peekable();
-        if whole.peek().is_none() || scope.may_be_nothing() {
-            return false;
-        }
-        whole.any(|one| self.attempts.are_under_way(one))
+        !scope.may_be_nothing()
+            && scope.invalidations().iter().any(|one| self.attempts.are_under_way(one))
     }
 
     /// Whether no more inquiries are to be made now.

@@ -138,10 +138,3 @@ impl<L: Label> Family<L> {
         self.members.iter().map(OwnCounter::get).sum()
     }
 }
-
-impl<L: Label> Family<L, Counter> {
-    /// One more for that value.
-    pub fn inc(&self, label: L) {
-        self.of(label).inc();
-    }
-}

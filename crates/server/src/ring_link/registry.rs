@@ -73,7 +73,7 @@ impl Registry {
             0..=MAX_PAYLOAD => self.offer(to, uses_credit, bytes).err(),
             _ => Some(LinkDrop::TooLong),
         };
-        refused.inspect(|reason| self.metrics.dropped.inc(*reason)).is_none()
+        refused.inspect(|reason| self.metrics.dropped.of(*reason).inc()).is_none()
     }
 
     fn offer(&self, to: MemberId, uses_credit: bool, mut bytes: Vec<u8>) -> Result<(), LinkDrop> {
@@ -183,7 +183,7 @@ impl Registry {
         let lost = link.clear(why.clone());
         self.metrics.dropped.of(LinkDrop::LinkEnded).add(lost as u64);
         self.metrics.up.dec();
-        self.metrics.ended.inc(why.end_label());
+        self.metrics.ended.of(why.end_label()).inc();
         if why.is_noteworthy() {
             *link.record.last_error.lock() = Some(why.to_string());
         }
@@ -246,7 +246,7 @@ impl Registry {
         {
             *record.last_error.lock() = Some(fault.to_string());
         }
-        self.metrics.failed.inc(fault.handshake_label());
+        self.metrics.failed.of(fault.handshake_label()).inc();
         // Whoever looks whether the port is open is no fault.
         if wanted.is_some() || !matches!(fault, LinkFault::Lost(_)) {
             self.complain(place, fault);

@@ -15,6 +15,7 @@ mod client;
 mod cluster;
 mod front_end;
 mod hex;
+mod keyed_turns;
 mod reactor_state;
 mod ring_view;
 mod router;

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use crate::frontend::cql::cluster::login::{Login, User};
 use crate::frontend::cql::cluster::permissions::PermissionCache;
 use crate::frontend::cql::cluster::pool::{Pool, Who};
 use crate::frontend::cql::cluster::routes::Routes;
+use crate::frontend::cql::keyed_turns::KeyedTurns;
 use crate::frontend::cql::shared::CqlShared;
 use crate::frontend::cql::statements::prepared::Prepared;
 use crate::metrics::{BackendMetrics, FrontEndMetrics};
@@ -32,9 +33,6 @@ const LONGEST_PLANNED: usize = 64 * 1024;
 /// Messages of TLS handshakes with clients that a reactor works on before it looks after others. A
 /// client that is slow holds nobody up.
 const HANDSHAKES: usize = 1;
-
-/// Held by who checks a user's credentials.
-type Turn = futures_util::lock::Mutex<()>;
 
 /// A client, as its reactor sees it.
 pub trait ConnectedClient {
@@ -72,7 +70,7 @@ pub struct CqlReactorState {
     /// Which users may read which tables.
     pub permissions: PermissionCache,
     /// Users whose credentials are being checked: one check at a time for each.
-    logins: RefCell<HashMap<Box<str>, Weak<Turn>>>,
+    logins: KeyedTurns<Box<str>>,
     /// Turns of TLS handshakes with clients.
     pub handshakes: Rc<HandshakeTurns>,
     /// When it was last said that one failed.
@@ -121,7 +119,7 @@ impl CqlReactorState {
                     )),
                     routes: Routes::new(front_end.topology.current()),
                     permissions: PermissionCache::default(),
-                    logins: RefCell::default(),
+                    logins: KeyedTurns::default(),
                     handshakes: Rc::new(HandshakeTurns::new(HANDSHAKES)),
                     complained: Cell::default(),
                     metrics: front_end.config.metrics.front_end("cql"),
@@ -149,7 +147,7 @@ impl CqlReactorState {
         if let Some(user) = self.front_end.users.accepted(&login) {
             return Ok(user); // whoever else is guessing
         }
-        let turn = self.turn_of(&login.user);
+        let turn = self.logins.of(login.user.clone());
         let _alone = turn.lock().await;
         if let Some(user) = self.front_end.users.accepted(&login) {
             return Ok(user);
@@ -175,17 +173,6 @@ impl CqlReactorState {
             address: "-".into(),
             reason: "no node is known".into(),
         }))
-    }
-
-    fn turn_of(&self, user: &str) -> Rc<Turn> {
-        let mut logins = self.logins.borrow_mut();
-        if let Some(turn) = logins.get(user).and_then(Weak::upgrade) {
-            return turn;
-        }
-        logins.retain(|_, turn| turn.strong_count() > 0);
-        let turn = Rc::<Turn>::default();
-        logins.insert(user.into(), Rc::downgrade(&turn));
-        turn
     }
 
     /// Forgets this reactor's part: the front end is closed.

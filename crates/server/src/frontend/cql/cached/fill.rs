@@ -1,7 +1,7 @@
 //! Reading a whole row, or a unit of a partition, from the database for the cache.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use afterglow_cql::error::ErrorCode;
@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::super::{Backend, error_code, parsed};
+use crate::frontend::cql::keyed_turns::KeyedTurns;
 
 /// Tables whose fill statements are remembered, in each version.
 const MAX_STATEMENTS: usize = 16 * 1024;
@@ -80,8 +81,6 @@ pub enum FillFailure {
 type OfGeneration = (u64, Arc<FillStatement>);
 /// What a statement is remembered by.
 type StatementKey = (Uuid, Version, StatementKind);
-/// Held by who prepares a statement.
-type PrepareTurn = futures_util::lock::Mutex<()>;
 
 /// What a fill statement reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -117,7 +116,7 @@ impl FillShape {
 pub struct FillStatements {
     prepared: Mutex<HashMap<StatementKey, OfGeneration>>,
     /// Thousands of reads may need the same statement at once: one of them prepares it.
-    turns: Mutex<HashMap<StatementKey, Weak<PrepareTurn>>>,
+    turns: KeyedTurns<StatementKey>,
 }
 
 impl FillStatements {
@@ -169,7 +168,7 @@ impl FillStatements {
         if let Some(statement) = self.ready_of(kind, plan, version, generation) {
             return Ok(statement);
         }
-        let turn = self.turn_of((plan.table.id, version, kind));
+        let turn = self.turns.of((plan.table.id, version, kind));
         let held = compio::time::timeout(TURN, turn.lock()).await;
         // Whoever had the turn before may have prepared it.
         if let Some(statement) = self.ready_of(kind, plan, version, generation) {
@@ -178,17 +177,6 @@ impl FillStatements {
         let prepared = self.prepare(kind, backend, plan, generation).await;
         drop(held);
         prepared
-    }
-
-    fn turn_of(&self, key: StatementKey) -> Arc<PrepareTurn> {
-        let mut turns = self.turns.lock();
-        if let Some(turn) = turns.get(&key).and_then(Weak::upgrade) {
-            return turn;
-        }
-        turns.retain(|_, turn| turn.strong_count() > 0);
-        let turn = Arc::<PrepareTurn>::default();
-        turns.insert(key, Arc::downgrade(&turn));
-        turn
     }
 
     async fn prepare(

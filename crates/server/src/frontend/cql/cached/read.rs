@@ -107,7 +107,7 @@ pub(super) fn without_cache(
         }
         Unfit::Outdated(prepared, now) => {
             request.note_pass(PassReason::Option);
-            let read = plan.read()?;
+            let read = plan.read().expect("only a plan to read is admitted");
             if shared.cache.cache_permission(&read.table).is_ok() {
                 return outdated(request, prepared, now);
             }

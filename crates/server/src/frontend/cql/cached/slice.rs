@@ -233,9 +233,7 @@ impl SliceRead {
             }
             Some(unit) if self.is_beyond(&unit) && !self.waited => {
                 self.waited = true;
-                if let Some(later) = self.miss(MissReason::Beyond) {
-                    later.await;
-                }
+                Box::pin(self.missed(MissReason::Beyond)).await;
             }
             _ => self.pending.request.pass(Path::Miss),
         }
