@@ -9,8 +9,8 @@ export PYTHONPATH := e2e
 demo: tools release
 	.venv/bin/python -m demo $(if $(KEEP),--keep)
 
-# A stock Cassandra, two instances as one cache, three drivers while an instance is killed, stands
-# still, leaves and returns; report in target/ring.
+# A stock Cassandra, two instances as one cache, drivers in Python, Java and Go while an instance is
+# killed, stands still, is cut off, leaves and returns; report in target/ring.
 demo-ring: tools release
 	.venv/bin/python -m ring
 

@@ -86,9 +86,9 @@ class Client:
     answered.
     """
 
-    def __init__(self, command, server, keyspace, log):
+    def __init__(self, command, server, keyspace, log, *more):
         self.log = log
-        arguments = [server.address, server.port, keyspace]
+        arguments = [server.address, server.port, keyspace, *more]
         with log.open("wb") as errors:
             self.process = subprocess.Popen(
                 [str(part) for part in [*command, *arguments]],

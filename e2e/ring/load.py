@@ -101,67 +101,92 @@ class TokenAware:
         self.cluster.shutdown()
 
 
-class Client(threading.Thread):
-    """One driver: it writes the rows whose number leaves its own as the rest, and reads all."""
+class PythonDriver:
+    """The Python driver at all members, with the statements of the load."""
 
-    def __init__(self, number, of, members, rows, stop, table, timeout, writes):
-        super().__init__(name=f"client-{number}", daemon=True)
-        self.number, self.of, self.rows, self.stop = number, of, rows, stop
-        self.members, self.table, self.timeout = members, table, timeout
-        self.writes, self.swept = writes, threading.Event()
-        self.seen, self.random = Seen(), random.Random(number)
-        self.crashed = self.cluster = None
+    name = "Python"
+
+    def __init__(self, members, table, timeout=TIMEOUT):
+        self.members, self.table = members, table
+        self.cluster = open_cluster(members, timeout)
 
     def known(self):
         """Addresses of the instances that the driver would send a request to."""
-        hosts = self.cluster.metadata.all_hosts() if self.cluster else ()
+        hosts = self.cluster.metadata.all_hosts()
         return {(host.endpoint.address, host.endpoint.port) for host in hosts if host.is_up}
 
+    def open(self, stop):
+        """Connects. A driver that has connected before all members had shards knows some of them
+        alone. It asks again only seconds after their event, and a member that it knows has
+        connections later.
+        """
+        self.session = self.cluster.connect()
+        all_members = {(member.address, member.port) for member in self.members}
+
+        def knows_all():
+            # Without a connection to ask there is none to read on either.
+            with contextlib.suppress(DriverException):
+                self.cluster.refresh_nodes()
+            return all_members <= self.known() or stop.is_set()
+
+        poll("the driver to be connected to all members", knows_all, 60, every=0.2)
+        self.put = self.session.prepare(f"INSERT INTO {self.table} (k, c, v) VALUES (?, 0, ?)")
+        self.get = self.session.prepare(f"SELECT v FROM {self.table} WHERE k = ? AND c = 0")
+        self.put.is_idempotent = self.get.is_idempotent = True
+
+    def write(self, row, value):
+        self.session.execute(self.put, (row, str(value)))
+
+    def read(self, row):
+        """The value of a row; None without one."""
+        found = self.session.execute(self.get, (row,)).one()
+        return found and found.v
+
+    def close(self):
+        self.cluster.shutdown()
+
+
+class Client(threading.Thread):
+    """One client: it writes the rows whose number leaves its own as the rest, and reads all, with
+    its driver.
+    """
+
+    def __init__(self, number, of, driver, rows, stop, writes):
+        super().__init__(name=f"client-{number}", daemon=True)
+        self.number, self.of, self.rows, self.stop = number, of, rows, stop
+        self.driver, self.writes, self.swept = driver, writes, threading.Event()
+        self.seen, self.random, self.crashed = Seen(), random.Random(number), None
+
+    def known(self):
+        """Addresses of the instances that the driver would send a request to."""
+        return self.driver.known()
+
     def run(self):
-        cluster = self.cluster = open_cluster(self.members, self.timeout)
         try:
-            session = cluster.connect()
-            self.learn_of_all(cluster)
-            self.put = session.prepare(f"INSERT INTO {self.table} (k, v) VALUES (?, ?)")
-            self.get = session.prepare(f"SELECT v FROM {self.table} WHERE k = ?")
-            self.put.is_idempotent = self.get.is_idempotent = True
+            self.driver.open(self.stop)
             # Each row once first.
             for row in range(self.number, len(self.rows), self.of):
                 if self.stop.is_set():
                     break
-                self.read(session, row)
+                self.read(row)
             self.swept.set()
             while not self.stop.is_set():
                 if self.random.randrange(self.writes) == 0:
-                    self.write(session)
+                    self.write()
                 else:
-                    self.read(session)
+                    self.read()
         except Exception as error:  # told at the end: a client that ends early proves nothing
             self.crashed = error
         finally:
-            cluster.shutdown()
+            self.driver.close()
 
-    def learn_of_all(self, cluster):
-        """A driver that has connected before all members had shards knows some of them alone. It
-        asks again only seconds after their event, and a member that it knows has connections later.
-        """
-        all_members = {(member.address, member.port) for member in self.members}
-
-        def known():
-            # Without a connection to ask there is none to read on either.
-            with contextlib.suppress(DriverException):
-                cluster.refresh_nodes()
-            return all_members <= self.known() or self.stop.is_set()
-
-        poll("the driver to be connected to all members", known, 60, every=0.2)
-
-    def write(self, session):
+    def write(self):
         mine = range(self.number, len(self.rows), self.of)
         row = self.random.choice(mine)
         value = self.next_value(row)
         began = time.monotonic()
         try:
-            session.execute(self.put, (row, value))
+            self.driver.write(row, value)
         except Exception as error:
             self.seen.failed_writes.append(f"{type(error).__name__}: {error}")
             return
@@ -176,18 +201,18 @@ class Client(threading.Thread):
         self.values[row] = self.values.get(row, 0) + 1
         return self.values[row]
 
-    def read(self, session, row=None):
+    def read(self, row=None):
         row = self.random.randrange(len(self.rows)) if row is None else row
         least = self.rows.acknowledged[row]
         began = time.monotonic()
         try:
-            found = session.execute(self.get, (row,)).one()
+            found = self.driver.read(row)
         except Exception as error:
             self.seen.failed_reads.append(f"{type(error).__name__}: {error}")
             return
         finally:
             self.seen.longest_read = max(self.seen.longest_read, time.monotonic() - began)
-        value = found.v if found else 0
+        value = int(found or 0)
         if value < least:
             self.seen.stale.append((row, value, least))
         self.seen.reads += 1
@@ -195,17 +220,27 @@ class Client(threading.Thread):
 
 class Load:
     """Clients at work, from the beginning of the block to its end. One request of `writes` is a
-    write. `members`: those that run, where not all do.
+    write. `members`: those that run, where not all do. `drivers`: one of each client's own, where
+    not all have the Python driver.
     """
 
     def __init__(
-        self, ring, table, clients=3, rows=2_000, timeout=TIMEOUT, writes=WRITES, members=None
+        self,
+        ring,
+        table,
+        clients=3,
+        rows=2_000,
+        timeout=TIMEOUT,
+        writes=WRITES,
+        members=None,
+        drivers=None,
     ):
         self.ring, self.rows, self.stop = ring, Rows(rows), threading.Event()
         members = members or ring.members
+        drivers = drivers or [PythonDriver(members, table, timeout) for _ in range(clients)]
         self.clients = [
-            Client(n, clients, members, self.rows, self.stop, table, timeout, writes)
-            for n in range(clients)
+            Client(number, len(drivers), driver, self.rows, self.stop, writes)
+            for number, driver in enumerate(drivers)
         ]
 
     def __enter__(self):
@@ -255,5 +290,7 @@ def prepare(session, keyspace):
         f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = "
         "{'class': 'SimpleStrategy', 'replication_factor': 1}"
     )
-    session.execute(f"CREATE TABLE IF NOT EXISTS {keyspace}.rows (k int PRIMARY KEY, v int)")
+    session.execute(
+        f"CREATE TABLE IF NOT EXISTS {keyspace}.rows (k int, c int, v text, PRIMARY KEY (k, c))"
+    )
     return f"{keyspace}.rows"

@@ -36,7 +36,7 @@ type client struct {
 	seen     *observer
 }
 
-func connect(host, port, keyspace string) (*client, error) {
+func connect(host, port, keyspace string, idempotent bool) (*client, error) {
 	cluster := gocql.NewCluster(host)
 	cluster.Port, _ = strconv.Atoi(port)
 	cluster.Keyspace = keyspace
@@ -46,6 +46,10 @@ func connect(host, port, keyspace string) (*client, error) {
 	cluster.ReconnectInterval = 100 * time.Millisecond
 	cluster.ReconnectionPolicy = &gocql.ConstantReconnectionPolicy{MaxRetries: 100, Interval: 100 * time.Millisecond}
 	cluster.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(gocql.RoundRobinHostPolicy())
+	if idempotent {
+		cluster.DefaultIdempotence = true
+		cluster.RetryPolicy = &gocql.SimpleRetryPolicy{NumRetries: 5}
+	}
 	seen := &observer{}
 	cluster.FrameHeaderObserver = seen
 	session, err := cluster.CreateSession()
@@ -179,7 +183,7 @@ func (c *client) run(name string, arguments []any) (any, error) {
 }
 
 func main() {
-	c, err := connect(os.Args[1], os.Args[2], os.Args[3])
+	c, err := connect(os.Args[1], os.Args[2], os.Args[3], slices.Contains(os.Args, "--idempotent"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

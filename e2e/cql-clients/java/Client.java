@@ -49,7 +49,7 @@ public class Client {
         }
     }
 
-    Client(String host, int port, String keyspace, Log log) {
+    Client(String host, int port, String keyspace, boolean idempotent, Log log) {
         this.keyspace = keyspace;
         this.log = log;
         DriverConfigLoader options = DriverConfigLoader.programmaticBuilder()
@@ -64,6 +64,7 @@ public class Client {
                 .withString(DefaultDriverOption.RECONNECTION_POLICY_CLASS, "ConstantReconnectionPolicy")
                 .withDuration(DefaultDriverOption.RECONNECTION_BASE_DELAY, Duration.ofMillis(100))
                 .withString(DefaultDriverOption.REQUEST_CONSISTENCY, "LOCAL_QUORUM")
+                .withBoolean(DefaultDriverOption.REQUEST_DEFAULT_IDEMPOTENCE, idempotent)
                 .build();
         session = CqlSession.builder()
                 .addContactPoint(new InetSocketAddress(host, port))
@@ -204,7 +205,12 @@ public class Client {
         Log log = new Log(System.err);
         System.setErr(log);
         ObjectMapper json = new ObjectMapper();
-        Client client = new Client(arguments[0], Integer.parseInt(arguments[1]), arguments[2], log);
+        Client client = new Client(
+                arguments[0],
+                Integer.parseInt(arguments[1]),
+                arguments[2],
+                List.of(arguments).contains("--idempotent"),
+                log);
         System.out.println("{\"ok\":\"connected\"}");
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
