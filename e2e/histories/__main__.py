@@ -16,13 +16,16 @@ from pathlib import Path
 
 from afterglow_e2e.afterglow import Afterglow
 from afterglow_e2e.cassandra import BOOT_SECONDS, KEEPS_WHAT_IT_ACKNOWLEDGED, SHORT_LIVED, Cassandra
+from afterglow_e2e.clients import GO
+from afterglow_e2e.clients import run as run_tool
 from afterglow_e2e.drivers import await_caching, connect
 from afterglow_e2e.network import Network, lacking
-from afterglow_e2e.process import Failure, free_port, poll, scratch
+from afterglow_e2e.process import ROOT, Failure, free_port, poll, scratch
 from afterglow_e2e.rawcql import LOCAL_QUORUM
 
 from .faults import Clock, Relay
 from .holders import Holders
+from .record import Record
 from .rings import campaign
 from .runs import EVERYTHING, FELL, Run
 
@@ -111,6 +114,15 @@ def several(options, stack, folder):
     return campaign(options, nodes, relay, contact, network, folder)
 
 
+def porcupine():
+    """The program of `e2e/porcupine`, built."""
+    if GO is None:
+        raise SystemExit("error: no Go here: install it, or leave --porcupine out")
+    target = ROOT / "target/porcupine"
+    run_tool(GO, "build", "-o", target, ".", cwd=ROOT / "e2e/porcupine")
+    return target
+
+
 def main():
     parser = argparse.ArgumentParser(prog="histories", description=__doc__)
     parser.add_argument("--runs", type=int, default=20, help="how many (default: %(default)s)")
@@ -139,7 +151,12 @@ def main():
     parser.add_argument(
         "--profile", default="release", help="which build of Afterglow (default: %(default)s)"
     )
+    parser.add_argument(
+        "--porcupine", action="store_true", help="have porcupine judge each history too; needs Go"
+    )
     options = parser.parse_args()
+    if options.porcupine:
+        Record.second = porcupine()
     folder = Path(scratch("histories-"))
     began = time.monotonic()
     try:

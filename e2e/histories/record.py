@@ -23,6 +23,9 @@ APART = SECOND // 10
 class Record:
     """All events of a run. Threads append."""
 
+    # Another program that is to judge the same file.
+    second = None
+
     def __init__(self):
         self.lock = threading.Lock()
         self.events = []
@@ -126,4 +129,8 @@ class Record:
         self.save(path)
         command = [binary("afterglow-testkit", profile), "check-history", path]
         said = subprocess.run(command, capture_output=True, text=True)
-        return said.returncode == 0, said.stdout + said.stderr
+        fine, words = said.returncode == 0, said.stdout + said.stderr
+        if self.second:
+            said = subprocess.run([self.second, path], capture_output=True, text=True)
+            fine, words = fine and said.returncode == 0, words + said.stdout + said.stderr
+        return fine, words

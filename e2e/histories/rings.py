@@ -35,6 +35,8 @@ HANG = 30
 WHOLE = 120
 # Rows of unknown writes are not cached before that.
 HOLD = 6
+# What porcupine says, where it judges too.
+SECOND = re.compile(r"porcupine: (\d+) registers, .*: \d+ wrong, (\d+) undecided")
 VERDICT = re.compile(
     r"(\d+) reads judged, (\d+) writes acknowledged, (\d+) of unknown outcome\n(?:(\d+) READS)?"
 )
@@ -182,6 +184,8 @@ class RingRun:
         if judged:
             names = ("reads", "acknowledged", "unknown", "stale_or_wrong")
             figures |= dict(zip(names, (int(n or 0) for n in judged.groups()), strict=True))
+        if second := SECOND.search(said):
+            figures |= dict(zip(("registers", "undecided"), map(int, second.groups()), strict=True))
         wrong += complaints(figures, clients)
         fine = fine and judged is not None and not wrong
         with (folder / "runs.jsonl").open("a") as out:
@@ -211,13 +215,18 @@ def describe(figures):
         f"instance), {get('takeovers')} takeovers, {get('hits_soon')} hits within "
         f"{watch.SOON:g} s of one, {figures.get('calm_share', 0):.0%} hits in calm time, "
         f"{get('stale_or_wrong')} stale or wrong"
+        + (
+            f", {get('registers')} registers judged by porcupine, {get('undecided')} undecided"
+            if get("registers")
+            else ""
+        )
     )
 
 
 def total(runs):
     """The sum of the figures of runs."""
     names = "seconds reads acknowledged unknown failures hangs hits by_owner takeovers hits_soon"
-    names = [*names.split(), "by_owner_soon", "stale_or_wrong"]
+    names = [*names.split(), "by_owner_soon", "stale_or_wrong", "registers", "undecided"]
     sums = {name: sum(run.get(name, 0) for run in runs) for name in names}
     faults = Counter()
     for run in runs:
