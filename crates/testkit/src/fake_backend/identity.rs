@@ -8,6 +8,7 @@ pub struct Identity {
     pub address: SocketAddr,
     pub cluster: String,
     pub release: String,
+    pub data_center: String,
     pub host_id: [u8; 16],
     /// Where it is on the ring.
     pub token: i64,

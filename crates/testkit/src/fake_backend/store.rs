@@ -72,6 +72,7 @@ impl Store {
             address,
             cluster: "Fake Cluster".to_owned(),
             release: "5.0.5".to_owned(),
+            data_center: "datacenter1".to_owned(),
             host_id: [0xFA, 0x4E, 0, 0, 0, 0, 0x40, 0, 0x80, 0, 0, 0, 0, 0, 0, number + 1],
             // Each halves what is left, as far as it goes.
             token: u64::from(number).reverse_bits() as i64,

@@ -183,7 +183,7 @@ fn local(store: &Store, id: &Identity) -> Values {
         int(7000),
         text(&id.cluster),
         text("3.4.7"),
-        text("datacenter1"),
+        text(&id.data_center),
         int(1),
         Some(id.host_id.to_vec()),
         ip.clone(),
@@ -207,7 +207,7 @@ fn others<'s>(store: &'s Store, asked: &Identity) -> impl Iterator<Item = &'s Id
 fn peer(store: &Store, id: &Identity) -> Values {
     vec![
         inet(peer_address(id)),
-        text("datacenter1"),
+        text(&id.data_center),
         Some(id.host_id.to_vec()),
         None,
         text("rack1"),
@@ -222,7 +222,7 @@ fn peer_v2(store: &Store, id: &Identity) -> Values {
     vec![
         inet(peer_address(id)),
         int(7000),
-        text("datacenter1"),
+        text(&id.data_center),
         Some(id.host_id.to_vec()),
         inet(id.address.ip()),
         int(i32::from(id.address.port())),

@@ -18,6 +18,11 @@ impl FakeBackend {
         self.change(|node| node.token = token);
     }
 
+    /// Puts it into another data centre.
+    pub fn set_data_center(&self, name: &str) {
+        self.change(|node| name.clone_into(&mut node.data_center));
+    }
+
     /// Keeps showing the present version of the schema, whatever changes; or shows the true one
     /// again.
     pub fn keep_schema_version(&self, keeps: bool) {
