@@ -50,6 +50,13 @@ pub trait Router: Send + Sync + 'static {
     fn control(&self, state: ControlState) {
         let _ = state;
     }
+
+    /// Whether the control connection goes only to nodes of the data centre in which the first one
+    /// was. Otherwise it goes to another one where no node of that is left: instances that share a
+    /// cache would read in different ones.
+    fn stays_in_data_center(&self) -> bool {
+        false
+    }
 }
 
 impl ClusterListener for Arc<dyn Router> {
@@ -59,6 +66,10 @@ impl ClusterListener for Arc<dyn Router> {
 
     fn control(&self, state: ControlState) {
         Router::control(&**self, state);
+    }
+
+    fn stays_in_data_center(&self) -> bool {
+        Router::stays_in_data_center(&**self)
     }
 }
 

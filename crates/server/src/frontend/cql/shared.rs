@@ -142,7 +142,12 @@ impl CqlShared {
         events: &EventSink,
         metrics: &Arc<BackendMetrics>,
     ) -> Result<(Rc<Backend>, NodeId), ConnectError> {
-        let targets = left.order(self.topology.current().targets());
+        let topology = self.topology.current();
+        let targets = match self.listener.stays_in_data_center() {
+            true => topology.targets_nearby(),
+            false => topology.targets(),
+        };
+        let targets = left.order(targets);
         let ends = |error: &ConnectError| {
             matches!(error, ConnectError::Version(_) | ConnectError::Authentication(_))
         };

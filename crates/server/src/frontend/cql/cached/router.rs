@@ -81,6 +81,11 @@ impl Router for CachedRouter {
         !self.shared.sharing
     }
 
+    /// A member's data centre is that of its ring.
+    fn stays_in_data_center(&self) -> bool {
+        self.shared.sharing
+    }
+
     fn is_ready(&self) -> bool {
         self.shared.settled.load(Ordering::Acquire)
     }

@@ -154,7 +154,10 @@ async fn serve(front_end: &Arc<CqlShared>, left: &LeftNodes) -> Served {
         Err(error) => Served::Never(error, version),
     };
     if let Served::Ended(ControlConnectionError::Timeout(_))
-    | Served::Never(ControlConnectionError::Timeout(_), _) = ended
+    | Served::Never(
+        ControlConnectionError::Timeout(_) | ControlConnectionError::Elsewhere { .. },
+        _,
+    ) = ended
     {
         left.leave(node);
     }
@@ -173,6 +176,7 @@ async fn open(
     if answer.header.opcode != Opcode::Ready {
         return Err(ControlConnectionError::Refused("REGISTER"));
     }
+    stay_in_data_center(front_end, backend).await?;
     let node = system_read::load(front_end, backend)
         .await
         .ok_or(ControlConnectionError::Refused("system.local"))?;
@@ -199,6 +203,26 @@ async fn open(
     front_end.schema.publish(schema);
     front_end.announce_untold();
     Ok(())
+}
+
+/// Refuses a node of another data centre, where we stay in ours: contact points may have other
+/// names than the nodes that they are.
+async fn stay_in_data_center(
+    front_end: &Arc<CqlShared>,
+    backend: &Rc<Backend>,
+) -> Result<(), ControlConnectionError> {
+    let topology = front_end.topology.current();
+    let Some(ring) = topology.data_center().filter(|_| front_end.listener.stays_in_data_center())
+    else {
+        return Ok(());
+    };
+    let local = fetch(backend, nodes::LOCAL).await?;
+    match local.rows().next().and_then(|row| row.text("data_center")) {
+        Some(there) if there != ring => {
+            Err(ControlConnectionError::Elsewhere { there, ring: ring.to_owned() })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Follows events and requests until the connection ends.

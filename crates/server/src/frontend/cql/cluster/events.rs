@@ -71,4 +71,7 @@ pub trait ClusterListener: Send + Sync + 'static {
     /// Whether changes of the schema are heard of. When they are no longer, everything cached is in
     /// doubt.
     fn control(&self, state: ControlState);
+
+    /// See [`Router::stays_in_data_center`](crate::frontend::cql::Router::stays_in_data_center).
+    fn stays_in_data_center(&self) -> bool;
 }

@@ -97,6 +97,11 @@ impl Topology {
         !self.spread || self.nodes.iter().any(near)
     }
 
+    /// The data centre in which we are, once a node is known.
+    pub fn data_center(&self) -> Option<&str> {
+        self.nodes.first().map(|node| node.place.data_center.as_str())
+    }
+
     /// Where a connection of our own can be made: contact points first, then what was learned.
     pub fn targets(&self) -> Vec<NodeId> {
         let mut all = self.contacts.clone();
@@ -111,6 +116,16 @@ impl Topology {
             let is_in = |node: &Node| node.place.data_center == data_center;
             all.retain(|id| self.nodes.iter().any(|node| node.id == *id && is_in(node)));
         }
+        all
+    }
+
+    /// As [`Topology::targets`], without nodes that are known to be in another data centre than
+    /// ours.
+    pub fn targets_nearby(&self) -> Vec<NodeId> {
+        let Some(here) = self.data_center() else { return self.targets() };
+        let is_far = |node: &Node| node.place.data_center != here;
+        let mut all = self.targets();
+        all.retain(|id| !self.nodes.iter().any(|node| node.id == *id && is_far(node)));
         all
     }
 }

@@ -28,6 +28,10 @@ pub(crate) enum ControlConnectionError {
     Refused(&'static str),
     #[error("the database closed the connection")]
     Closed,
+    #[error(
+        "the node is in data centre {there}, and this instance is in the ring of {ring}: give it nodes of {ring} with --backend"
+    )]
+    Elsewhere { there: String, ring: String },
 }
 
 /// The rows of a query.
