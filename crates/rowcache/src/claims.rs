@@ -185,10 +185,24 @@ impl<W> Claims<W> {
 
     /// Several instances share the tables, and whoever drives them says how long our lease lasts
     /// ([`LeaseClock::set`](crate::lease::LeaseClock::set)). From now on the claim counts without
-    /// the lease's row.
-    pub fn share(&mut self) {
+    /// the lease's row. `epoch`: under which they have the row. Whether the claim was made under
+    /// another one: no earlier claim counts then, for somebody else may have written in between.
+    pub fn share(&mut self, epoch: i64) -> bool {
         self.shared = true;
-        self.believe();
+        let is_other = self.instance.epochs().held != epoch;
+        if is_other {
+            self.instance.set_epochs(KnownEpochs { held: epoch, asked: epoch });
+            self.renew_claim(NewClaim::LeaseChangedHands);
+        } else {
+            self.believe();
+        }
+        is_other
+    }
+
+    /// Takes [`Claims::share`] back: no claim counts until it is called again.
+    pub fn unshare(&mut self) {
+        self.shared = false;
+        self.cache.set_claim(None);
     }
 
     /// Whether the tables are shared, see [`Claims::share`].

@@ -18,6 +18,7 @@ mod repeats;
 mod repeats_beside;
 mod ring;
 mod ring_beside;
+mod ring_centers;
 mod ring_schema;
 mod ring_world;
 mod silent;

@@ -27,7 +27,7 @@ fn free_address() -> SocketAddr {
     listener.local_addr().unwrap()
 }
 
-fn ring_config(hold: Duration) -> RingConfig {
+fn ring_config(name: &str, hold: Duration) -> RingConfig {
     let listen = free_address();
     let mut protocol = RingConfig::protocol(hold);
     (protocol.stable, protocol.probe, protocol.deserted) = (200_000, 300_000, 1_500_000);
@@ -35,7 +35,7 @@ fn ring_config(hold: Duration) -> RingConfig {
         listen,
         advertised: listen.to_string(),
         secrets: Secrets::of([Secret::of(b"only for this test, and long enough")]),
-        name: "test".into(),
+        name: name.into(),
         weight: 100,
         zone: "a".into(),
         protocol,
@@ -61,16 +61,25 @@ impl World {
             "CREATE TABLE afterglow.ring (data_center text, name text, version bigint, map blob, \
              PRIMARY KEY (data_center, name))",
         );
+        World::named("test", database.into(), members)
+    }
+
+    /// Another ring over the same database.
+    pub fn beside(&self, name: &str, members: usize) -> World {
+        World::named(name, self.database.clone(), members)
+    }
+
+    fn named(name: &str, database: Arc<FakeBackend>, members: usize) -> World {
         let directories: Vec<TempDir> = (0..members).map(|_| TempDir::new().unwrap()).collect();
         let setup = |directory: &TempDir| {
             let mut setup = Setup::new(directory.path(), &database, "ks.*=exclusive");
             setup.hold = Duration::from_secs(2);
-            setup.ring = Some(ring_config(setup.hold));
+            setup.ring = Some(ring_config(name, setup.hold));
             setup
         };
         let setups = directories.iter().map(setup).collect();
         let nodes = (0..members).map(|_| None).collect();
-        World { database: database.into(), setups, nodes, _directories: directories }
+        World { database, setups, nodes, _directories: directories }
     }
 
     /// Starts a member, and waits until it may serve.

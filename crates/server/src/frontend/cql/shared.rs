@@ -113,6 +113,12 @@ impl CqlShared {
         self.authenticator.read().clone()
     }
 
+    /// How many nodes of the database are known in a data centre.
+    pub fn nodes_in(&self, data_center: &str) -> usize {
+        let topology = self.topology.current();
+        topology.nodes.iter().filter(|node| node.place.data_center == data_center).count()
+    }
+
     /// A connection with our own credentials to a node that lets us in; with the node. `left` are
     /// tried last; with a data centre no node of another is tried.
     ///

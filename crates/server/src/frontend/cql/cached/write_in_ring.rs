@@ -15,7 +15,7 @@ use afterglow_rowcache::write_in_flight::{Answered, RowOutcome};
 use afterglow_rowcache::write_scope::WriteScope;
 
 use super::outcome::{answered, count_outcome};
-use super::ring::{RingWrite, Verdict};
+use super::ring::{Admission, RingWrite, Verdict};
 use super::serial;
 use super::state::CachedState;
 use crate::frontend::cql::{Later, Request};
@@ -34,8 +34,13 @@ pub(super) fn route(
         not_now(request, UNREACHABLE);
         return None;
     };
-    if !ring.admits() {
-        not_now(request, HELD_BY_OTHER);
+    let refusal = match ring.admission() {
+        Admission::Open => None,
+        Admission::HeldByRing => Some(HELD_BY_RING),
+        Admission::HeldByInstance | Admission::Unknown => Some(HELD_BY_OTHER),
+    };
+    if let Some(reason) = refusal {
+        not_now(request, reason);
         return None;
     }
     let in_ring = InRing { shared: shared.clone(), request, touched, weak };
@@ -125,6 +130,8 @@ async fn widen(shared: &CachedState, replaced: &WriteScope, result: WriteResult)
 const UNREACHABLE: &str = "the instances that own the written rows cannot be reached: try again";
 const HELD_BY_OTHER: &str = "an Afterglow without this ring may have the written rows cached: \
      write through it, or stop it";
+const HELD_BY_RING: &str = "another ring, of another data centre or name, caches the `exclusive` \
+     tables: write through it, or give all tables `max-staleness` here";
 
 /// Nothing was sent: drivers try another instance.
 pub(super) fn not_now(request: Request, reason: &str) {

@@ -8,7 +8,7 @@
 //! - A write whose client has gone before its permits came is reported as refused.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use afterglow_ring::{
@@ -41,6 +41,21 @@ pub enum DatabaseJob {
     },
 }
 
+/// Whether clients may write. They may not while an instance without this ring can have the written
+/// rows cached: it would not hear of the write, and go on serving what was before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Admission {
+    /// Nobody has said yet who else caches.
+    Unknown,
+    /// They may.
+    Open,
+    /// An instance without a ring has the lease.
+    HeldByInstance,
+    /// Another ring has it.
+    HeldByRing,
+}
+
 /// What a client's write hears.
 pub enum WriteEvent {
     /// Every owner has granted it: it may be sent, under this number.
@@ -67,8 +82,8 @@ pub struct Ring {
     pub(super) silent_owners: SilentOwners,
     /// See [`Ring::close`].
     closed: AtomicBool,
-    /// See [`Ring::admit`].
-    admits: AtomicBool,
+    /// An [`Admission`].
+    admission: AtomicU8,
 }
 
 struct Locked {
@@ -149,7 +164,7 @@ impl Ring {
             gets: Mutex::default(),
             silent_owners: SilentOwners::default(),
             closed: AtomicBool::new(false),
-            admits: AtomicBool::new(false),
+            admission: AtomicU8::new(Admission::Unknown as u8),
         })
     }
 
@@ -194,15 +209,16 @@ impl Ring {
         }
     }
 
-    /// Whether clients may write. They may not while an instance without this ring can have the
-    /// written rows cached: it would not hear of the write, and go on serving what was before it.
-    pub fn admit(&self, admits: bool) {
-        self.admits.store(admits, Ordering::Release);
+    /// Whether clients may write from now on.
+    pub fn admit(&self, admission: Admission) {
+        self.admission.store(admission as u8, Ordering::Release);
     }
 
-    /// See [`Ring::admit`].
-    pub fn admits(&self) -> bool {
-        self.admits.load(Ordering::Acquire)
+    /// Whether clients may write.
+    pub fn admission(&self) -> Admission {
+        let now = self.admission.load(Ordering::Acquire);
+        let all = [Admission::Open, Admission::HeldByInstance, Admission::HeldByRing];
+        all.into_iter().find(|one| *one as u8 == now).unwrap_or(Admission::Unknown)
     }
 
     /// Whether the settings are those of the ring; and the settings.

@@ -7,6 +7,7 @@
 //! [`Config::transaction`]: afterglow_ring::Config
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use afterglow_cql::message::Consistency;
 use afterglow_cql::plan::SchemaView;
 use afterglow_ring::{Map, TransactionResult};
 use afterglow_rowcache::lease::{CREATE_TABLE, create_keyspace};
+use uuid::Uuid;
 
 use super::core::now;
 use super::lease_row::{self, LeaseRowState};
@@ -51,6 +53,8 @@ pub struct Database {
     timeout: Duration,
     /// The reason why the map cannot be read was told.
     told: Cell<bool>,
+    /// The keyspace has no replicas in our data centre, which was told.
+    lacks_replicas: Cell<bool>,
 }
 
 #[derive(Clone)]
@@ -82,6 +86,7 @@ impl Database {
             shards: protocol.shards,
             timeout: Duration::from_micros(protocol.transaction),
             told: Cell::new(false),
+            lacks_replicas: Cell::new(false),
         }
     }
 
@@ -119,7 +124,18 @@ impl Database {
     /// Takes the lease's row of instances without a ring.
     pub async fn take_lease_row(&self, hold: Duration) -> Option<LeaseRowState> {
         let take = async |on: &Connection| lease_row::take(&on.backend, &on.name, hold).await;
-        self.ask(TIMEOUT, take).await?.1
+        if let Some((_, Some(state))) = self.ask(TIMEOUT, take).await {
+            return Some(state);
+        }
+        let known =
+            async |on: &Connection| lease_row::known_here(&on.backend, &on.name, hold).await;
+        self.ask(TIMEOUT, known).await?.1
+    }
+
+    /// The ring that has the lease's row, of which that is the owner.
+    pub async fn ring_of(&self, owner: Uuid) -> Option<RingName> {
+        let find = async |on: &Connection| lease_row::ring_of(&on.backend, owner).await;
+        self.ask(TIMEOUT, find).await?.1
     }
 
     /// Has something asked on the connection, which is left if there is no answer in time. What
@@ -171,6 +187,9 @@ impl Database {
             Some(on) => on,
             None => self.connect_anew(version, name).await?,
         };
+        if !self.has_replicas(&on.name.data_center) {
+            return None;
+        }
         if !self.prepared.get() && self.prepare(&on).await.is_none() {
             if on.backend.is_silent() {
                 self.leave(&on);
@@ -201,6 +220,22 @@ impl Database {
         Some(on)
     }
 
+    /// Whether the keyspace, as far as it is known, has replicas in our data centre: transactions at
+    /// LOCAL_SERIAL need them. Who came first has made it for its own data centre alone.
+    fn has_replicas(&self, data_center: &str) -> bool {
+        let schema = self.front_end.schema.current();
+        let Some(known) = schema.replication("afterglow") else { return true };
+        let lacks = lacks_replicas(known, data_center);
+        if self.lacks_replicas.replace(lacks) != lacks && lacks {
+            let replicas = self.front_end.nodes_in(data_center).clamp(1, REPLICAS);
+            let mend = with_replicas(known, data_center, replicas);
+            tracing::error!(
+                "the keyspace `afterglow` has no replicas in data centre {data_center}, so no ring forms there: run {mend}, then `nodetool repair --full afterglow` on each node of {data_center}"
+            );
+        }
+        !lacks
+    }
+
     /// Makes the tables where the schema does not have them.
     async fn prepare(&self, on: &Connection) -> Option<()> {
         let schema = self.front_end.schema.current();
@@ -221,5 +256,54 @@ impl Database {
         }
         self.prepared.set(true);
         Some(())
+    }
+}
+
+/// Whether a keyspace of this replication has no replica in a data centre.
+fn lacks_replicas(replication: &BTreeMap<String, String>, data_center: &str) -> bool {
+    let class = replication.get("class").map_or("", String::as_str);
+    class.ends_with("NetworkTopologyStrategy")
+        && replication.get(data_center).is_none_or(|replicas| replicas == "0")
+}
+
+/// The statement that gives the keyspace replicas in that data centre too.
+fn with_replicas(
+    replication: &BTreeMap<String, String>,
+    data_center: &str,
+    replicas: usize,
+) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let mut centers: Vec<_> = replication
+        .iter()
+        .filter(|(name, _)| *name != "class" && *name != data_center)
+        .map(|(name, replicas)| format!("{}: {replicas}", quoted(name)))
+        .collect();
+    centers.push(format!("{}: {replicas}", quoted(data_center)));
+    centers.sort();
+    format!(
+        "ALTER KEYSPACE afterglow WITH replication = {{'class': 'NetworkTopologyStrategy', {}}}",
+        centers.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_center_without_replicas_is_found_and_the_statement_gives_it_some() {
+        let of = |settings: &[(&str, &str)]| -> BTreeMap<String, String> {
+            settings.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+        };
+        let class = ("class", "org.apache.cassandra.locator.NetworkTopologyStrategy");
+        let known = of(&[class, ("here", "3"), ("gone", "0")]);
+        assert!(!lacks_replicas(&known, "here"));
+        assert!(lacks_replicas(&known, "there") && lacks_replicas(&known, "gone"));
+        assert!(!lacks_replicas(&of(&[("class", "SimpleStrategy")]), "there"));
+        assert_eq!(
+            with_replicas(&of(&[class, ("here", "3")]), "it's there", 2),
+            "ALTER KEYSPACE afterglow WITH replication = {'class': 'NetworkTopologyStrategy', \
+             'here': 3, 'it''s there': 2}"
+        );
     }
 }

@@ -14,10 +14,10 @@ use futures_channel::{mpsc, oneshot};
 use futures_util::{FutureExt, StreamExt};
 use uuid::Uuid;
 
-use super::core::{DatabaseJob, Ring, now};
+use super::core::{Admission, DatabaseJob, Ring, now};
 use super::database::Database;
 use super::kept::KeptFile;
-use super::lease_row::LeaseRowState;
+use super::lease_row::{LeaseRowState, is_ring};
 use super::settings::settings_of;
 use super::setup::OpenRing;
 use crate::config::LivePolicies;
@@ -63,6 +63,10 @@ pub struct RingKeeper {
 #[derive(Default)]
 struct RowOfOthers {
     state: Cell<Option<LeaseRowState>>,
+    /// Grows when what was known is forgotten, and with it an answer that is on its way.
+    life: Cell<u64>,
+    /// Of which holder was last told.
+    told: Cell<Option<Uuid>>,
     asking: Cell<bool>,
     /// No attempt before this.
     at: Cell<u64>,
@@ -136,10 +140,13 @@ impl RingKeeper {
             member.set_schema(schema);
             member.tick(io);
         });
-        self.keep_row_of_others();
-        self.ring.admit(self.has_lease_row() || !policies.any_exclusive());
+        match policies.any_exclusive() {
+            true => self.keep_row_of_others(),
+            false => self.forget_row_of_others(),
+        }
+        self.admit(policies.any_exclusive());
         self.follow_map();
-        self.note();
+        self.note(policies.any_exclusive());
     }
 
     /// Up to where the control connection has told of changes of the schema. To know it late is
@@ -154,6 +161,29 @@ impl RingKeeper {
         matches!(self.row.state.get(), Some(LeaseRowState::Ours { .. }))
     }
 
+    /// Whether clients may write. While nobody has answered since the policies changed, what was
+    /// before: writes of the old policies did not need the row.
+    fn admit(&self, needs_row: bool) {
+        let admission = match self.row.state.get() {
+            _ if !needs_row => Admission::Open,
+            Some(LeaseRowState::Ours { .. }) => Admission::Open,
+            Some(LeaseRowState::HeldBy(other)) if is_ring(other) => Admission::HeldByRing,
+            Some(LeaseRowState::HeldBy(_)) => Admission::HeldByInstance,
+            None => return,
+        };
+        self.ring.admit(admission);
+    }
+
+    /// A ring without `exclusive` tables leaves the row to others. Whether it is still the ring's
+    /// is asked again when it is needed again: an operator may have given it to another ring.
+    fn forget_row_of_others(&mut self) {
+        self.row.state.set(None);
+        self.row.life.set(self.row.life.get() + 1);
+        if self.claims.is_shared() {
+            self.claims.unshare();
+        }
+    }
+
     /// The claim counts only while no instance without a ring can cache beside us, and so do
     /// permits to write.
     fn keep_row_of_others(&mut self) {
@@ -162,14 +192,20 @@ impl RingKeeper {
         }
         self.row.asking.set(true);
         let (row, database, hold) = (self.row.clone(), self.database.clone(), self.hold);
+        let life = row.life.get();
         compio::runtime::spawn(async move {
             let state = database.take_lease_row(hold).await;
             if let Some(LeaseRowState::HeldBy(other)) = state
-                && row.state.get() != state
+                && row.told.replace(Some(other)) != Some(other)
             {
-                tracing::warn!(%other, "an instance without this ring holds the lease: reads of `exclusive` tables pass through and writes are refused until it has ended; stop it");
+                say_who_holds(other, &database).await;
             }
-            row.state.set(state);
+            if let Some(LeaseRowState::Ours { .. }) = state {
+                row.told.set(None);
+            }
+            if row.life.get() == life {
+                row.state.set(state);
+            }
             row.at.set(now() + RETRY.as_micros() as u64);
             row.asking.set(false);
         })
@@ -177,7 +213,7 @@ impl RingKeeper {
     }
 
     fn follow_map(&mut self) {
-        if let (Some(LeaseRowState::Ours { unsettled }), false) =
+        if let (Some(LeaseRowState::Ours { unsettled, epoch }), false) =
             (self.row.state.get(), self.claims.is_shared())
         {
             if unsettled {
@@ -186,7 +222,9 @@ impl RingKeeper {
                 );
                 self.shared.weaken(WriteScope::everything());
             }
-            self.claims.share();
+            if self.claims.share(epoch) {
+                self.ring.distrust_older();
+            }
         }
         if let Err(error) = self.kept.write(self.ring.kept()) {
             tracing::warn!(%error, "the ring's file cannot be written: after a restart the shards are taken anew");
@@ -270,18 +308,36 @@ impl RingKeeper {
         self.members = members;
     }
 
-    fn note(&self) {
+    fn note(&self, needs_row: bool) {
         let metrics = &self.front_end.config.metrics;
         let holds = self.shared.cache.caches_exclusive();
         metrics.lease.set(match (holds, self.row.state.get()) {
+            _ if !needs_row => LeaseState::NotNeeded,
             (true, _) => LeaseState::Held,
             (false, Some(LeaseRowState::HeldBy(_))) => LeaseState::HeldByOther,
             (false, _) => LeaseState::Waiting,
         });
-        if holds || now() > self.started + SETTLES_WITHIN {
+        let serves = holds || !needs_row && self.ring.lease_end() > now();
+        if serves || now() > self.started + SETTLES_WITHIN {
             self.shared.settled.store(true, Ordering::Release);
         }
     }
+}
+
+/// Tells who else caches, and what to do about it.
+async fn say_who_holds(other: Uuid, database: &Database) {
+    if !is_ring(other) {
+        tracing::warn!(%other, "an instance without this ring holds the lease: reads of `exclusive` tables pass through and writes are refused until it has ended; stop it");
+        return;
+    }
+    let name = match database.ring_of(other).await {
+        Some(ring) => format!("the ring `{}` of data centre {}", ring.name, ring.data_center),
+        None => "another ring".to_owned(),
+    };
+    tracing::warn!(
+        %other,
+        "{name} holds the lease: here reads of `exclusive` tables pass through and writes are refused; give all tables `max-staleness` here, or move their home to this ring, see \"Several data centres\" in docs/guide/ring.md"
+    );
 }
 
 /// Runs what the member asks of the database, each on its own: a read that hangs keeps no

@@ -10,7 +10,7 @@ use afterglow_rowcache::lease::{LeaseConfig, READ_SETTLED, Request};
 use uuid::Uuid;
 
 use super::map_row::RingName;
-use crate::frontend::cql::{Backend, Fetched};
+use crate::frontend::cql::{Backend, Fetched, FetchedRow};
 
 /// The row, with the time of the transaction that took it, in microseconds since 1970.
 const READ: &str = "SELECT owner, epoch, writetime(owner) FROM afterglow.lease WHERE scope = 'cql'";
@@ -23,6 +23,8 @@ pub enum LeaseRowState {
     Ours {
         /// See above.
         unsettled: bool,
+        /// Grows whenever the row changes hands.
+        epoch: i64,
     },
     /// An instance without a ring, or of another ring, has it.
     HeldBy(Uuid),
@@ -56,17 +58,14 @@ pub async fn take(backend: &Rc<Backend>, name: &RingName, hold: Duration) -> Opt
             query(backend, &Request::Found.cql(&config)).await?;
             continue;
         };
-        let number = |name: &str| {
-            row.bytes(name).and_then(|bytes| bytes.try_into().ok()).map(i64::from_be_bytes)
-        };
-        let epoch = number("epoch")?;
+        let epoch = number(&row, "epoch")?;
         let owner = row.bytes("owner").and_then(|bytes| Uuid::from_slice(bytes).ok());
         match owner {
             Some(owner) if owner == me => {
-                let age = age(number("writetime(owner)")?);
+                let age = age(number(&row, "writetime(owner)")?);
                 let unsettled =
                     epoch > 1 && age < hold && settled_epoch(backend).await? < epoch - 1;
-                return Some(LeaseRowState::Ours { unsettled });
+                return Some(LeaseRowState::Ours { unsettled, epoch });
             }
             Some(other) => return Some(LeaseRowState::HeldBy(other)),
             None => {
@@ -76,6 +75,39 @@ pub async fn take(backend: &Rc<Backend>, name: &RingName, hold: Duration) -> Opt
         }
     }
     None
+}
+
+/// What the replicas of this data centre know, for where those of others cannot be asked: the ring's
+/// members may restart while another data centre is away. `None` unless the row is the ring's.
+///
+/// A ring has the row until an operator takes it away, at EACH_QUORUM. So a quorum of each data
+/// centre knows of that, and what it shows as the ring's is the ring's.
+pub async fn known_here(
+    backend: &Rc<Backend>,
+    name: &RingName,
+    hold: Duration,
+) -> Option<LeaseRowState> {
+    let fetched = query_at(backend, READ, Consistency::LocalQuorum).await?;
+    let row = fetched.rows().next()?;
+    let owner = row.bytes("owner").and_then(|bytes| Uuid::from_slice(bytes).ok())?;
+    let (epoch, since) = (number(&row, "epoch")?, number(&row, "writetime(owner)")?);
+    // Whether the one before had settled its writes is not known.
+    let unsettled = epoch > 1 && age(since) < hold;
+    (owner == owner_of(name)).then_some(LeaseRowState::Ours { unsettled, epoch })
+}
+
+/// The ring that is this owner of the row, if it has a map.
+pub async fn ring_of(backend: &Rc<Backend>, owner: Uuid) -> Option<RingName> {
+    let text = "SELECT data_center, name FROM afterglow.ring";
+    let fetched = query_at(backend, text, Consistency::One).await?;
+    let mut names = fetched.rows().filter_map(|row| {
+        Some(RingName { data_center: row.text("data_center")?, name: row.text("name")? })
+    });
+    names.find(|name| owner_of(name) == owner)
+}
+
+fn number(row: &FetchedRow<'_>, name: &str) -> Option<i64> {
+    row.bytes(name)?.try_into().ok().map(i64::from_be_bytes)
 }
 
 /// The time since then; none where the clocks differ, so that it counts as recent.
@@ -92,11 +124,14 @@ async fn settled_epoch(backend: &Rc<Backend>) -> Option<i64> {
 }
 
 async fn query(backend: &Rc<Backend>, text: &str) -> Option<Fetched> {
-    let mut params = QueryParams::new(Consistency::Quorum);
+    let reads_owner = text.starts_with("SELECT owner");
+    query_at(backend, text, if reads_owner { Consistency::Serial } else { Consistency::Quorum })
+        .await
+}
+
+async fn query_at(backend: &Rc<Backend>, text: &str, consistency: Consistency) -> Option<Fetched> {
+    let mut params = QueryParams::new(consistency);
     params.serial_consistency = Some(Consistency::Serial);
-    if text.starts_with("SELECT owner") {
-        params.consistency = Consistency::Serial;
-    }
     let mut body = Vec::new();
     Query { text, params }.encode(backend.version(), &mut body);
     let answer = backend.call(Opcode::Query, Flags::NONE, body.into()).await.ok()?;

@@ -33,7 +33,7 @@ mod write;
 
 pub(super) use self::ask::RemoteRow;
 pub(super) use self::carry::carried;
-pub(super) use self::core::Ring;
+pub(super) use self::core::{Admission, Ring};
 pub(super) use self::keeper::RingKeeper;
 pub(super) use self::lease_row::is_ring;
 pub(super) use self::setup::OpenRing;

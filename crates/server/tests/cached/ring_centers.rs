@@ -1,0 +1,188 @@
+//! Several rings over one database, one of which has the `exclusive` tables; and rings whose nodes
+//! of the database, or those of other data centres, are away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use afterglow_cql::error::ErrorCode;
+use afterglow_cql::frame::Version;
+use afterglow_cql::message::Consistency;
+use afterglow_cql::response::ErrorBody;
+use afterglow_testkit::fake_backend::FakeBackend;
+
+use crate::node::{Client, Node, direct, furnished, wait_until};
+use crate::ring_world::{World, set_policy};
+
+const BOUNDED: &str = "ks.*=max-staleness=60s";
+const EXCLUSIVE: &str = "ks.*=exclusive";
+const RELEASE: &str = "UPDATE afterglow.lease SET owner = null WHERE scope = 'cql' IF EXISTS";
+const WRITE: &str = "INSERT INTO ks.t (k, v) VALUES ('k0', 'refused')";
+
+/// A ring of one whose tables have a bound.
+fn bounded(mut world: World) -> World {
+    world.setups[0].policy = BOUNDED;
+    world.start(0);
+    world.settle();
+    world
+}
+
+/// Says in which data centres the keyspace has replicas.
+fn set_replicas(world: &World, centers: &str) {
+    let class = "'class': 'NetworkTopologyStrategy'";
+    let text = format!("ALTER KEYSPACE afterglow WITH replication = {{{class}, {centers}}}");
+    direct(&world.database, &text);
+}
+
+/// Reads rows until they are hits; whatever they are.
+fn fill(client: &mut Client, node: &Node) {
+    wait_until("rows are hits", || {
+        let before = node.hits();
+        (0..10).for_each(|n| drop(client.value(&format!("k{n}"))));
+        node.hits() >= before + 10
+    });
+}
+
+#[test]
+fn a_ring_without_exclusive_tables_leaves_the_lease_to_another_and_refuses_nobody() {
+    let near = bounded(World::new(1));
+    let mut home = near.beside("home", 1);
+    home.start(0); // It has the lease.
+    home.settle();
+    let (mut here, mut there) = (near.client(0), home.client(0));
+    for n in 0..10 {
+        here.put(&format!("k{n}"), "one");
+        there.put(&format!("k{n}"), "two");
+        assert_eq!(there.value(&format!("k{n}")).as_deref(), Some("two"));
+    }
+    fill(&mut here, near.node(0));
+    fill(&mut there, home.node(0));
+}
+
+#[test]
+fn the_home_moves_to_another_ring_and_the_old_one_believes_nothing_of_before() {
+    let home = World::settled(1);
+    let next = bounded(home.beside("next", 1));
+    let (mut old, mut new) = (home.client(0), next.client(0));
+    (0..10).for_each(|n| old.put(&format!("k{n}"), "one"));
+    fill(&mut old, home.node(0));
+
+    set_policy(home.node(0), BOUNDED);
+    home.node(0).wait_for_lease("not_needed");
+    direct(&home.database, RELEASE);
+    set_policy(next.node(0), EXCLUSIVE);
+    next.node(0).wait_for_lease("held");
+    (0..10).for_each(|n| new.put(&format!("k{n}"), "two"));
+    fill(&mut new, next.node(0));
+
+    // By mistake the old one says so too, with rows of before.
+    set_policy(home.node(0), EXCLUSIVE);
+    home.node(0).wait_for_lease("held_by_other");
+    let refused = old.try_run(WRITE).unwrap_err().to_string();
+    assert!(refused.contains("another ring"), "{refused}");
+    let hits = home.node(0).hits();
+    for n in 0..10 {
+        new.put(&format!("k{n}"), "three");
+        assert_eq!(old.value(&format!("k{n}")).as_deref(), Some("three"));
+    }
+    assert_eq!(home.node(0).hits(), hits);
+    set_policy(home.node(0), BOUNDED);
+    wait_until("the old one takes writes again", || old.try_run(WRITE).is_ok());
+}
+
+/// Its map and its shards are as they were, and it is back in time.
+#[test]
+fn a_member_that_was_away_while_another_ring_was_the_home_serves_nothing_of_before() {
+    let mut home = World::settled(1);
+    let next = bounded(home.beside("next", 1));
+    let (mut old, mut new) = (home.client(0), next.client(0));
+    (0..10).for_each(|n| old.put(&format!("k{n}"), "one"));
+    fill(&mut old, home.node(0));
+    home.nodes[0].take().unwrap().crash();
+    direct(&home.database, RELEASE);
+    set_policy(next.node(0), EXCLUSIVE);
+    next.node(0).wait_for_lease("held");
+    (0..10).for_each(|n| new.put(&format!("k{n}"), "two"));
+    set_policy(next.node(0), BOUNDED);
+    next.node(0).wait_for_lease("not_needed");
+    direct(&home.database, RELEASE);
+    home.start(0);
+    home.settle();
+    let mut old = home.client(0);
+    for n in 0..10 {
+        assert_eq!(old.value(&format!("k{n}")).as_deref(), Some("two"), "k{n}");
+    }
+    fill(&mut old, home.node(0));
+}
+
+/// Whoever came first has made the keyspace for its own data centre alone.
+#[test]
+fn a_ring_forms_only_where_its_keyspace_has_replicas() {
+    let asked = Arc::<AtomicU64>::default();
+    let counted = asked.clone();
+    let database = FakeBackend::scripted(Version::MAX, move |ask| {
+        let is_of_map = ask.text.contains("FROM afterglow.ring");
+        counted.fetch_add(u64::from(is_of_map), Ordering::SeqCst);
+        false
+    });
+    let mut world = World::over(furnished(database.unwrap()), 1);
+    set_replicas(&world, "'elsewhere': 1");
+    world.nodes[0] = Some(world.setups[0].start_without_lease());
+    // Clients wait at the start for what may come.
+    let mut client = world.client(0);
+    assert_eq!(client.value("k0"), None);
+    assert_eq!(asked.load(Ordering::SeqCst), 0, "no transaction is tried that cannot be");
+    set_replicas(&world, "'elsewhere': 1, 'datacenter1': 1");
+    world.settle();
+    wait_until("it takes writes", || client.try_run(WRITE).is_ok());
+}
+
+/// The lease's row is asked for at SERIAL, of a majority of all data centres.
+#[test]
+fn a_member_restarts_while_other_data_centers_are_away_and_no_other_ring_takes_the_lease() {
+    let away = Arc::<AtomicBool>::default();
+    let is_away = away.clone();
+    let database = FakeBackend::scripted(Version::MAX, move |ask| {
+        let near = ask.consistency() == Some(Consistency::LocalQuorum);
+        let fails = is_away.load(Ordering::SeqCst) && ask.text.contains("afterglow.lease") && !near;
+        if fails {
+            ask.error(&ErrorBody::new(ErrorCode::Overloaded, "too few replicas"));
+        }
+        fails
+    });
+    let mut world = World::over(furnished(database.unwrap()), 1);
+    world.start(0);
+    world.settle();
+    away.store(true, Ordering::SeqCst);
+    world.nodes[0].take().unwrap().crash();
+    world.start(0); // It has the lease.
+    world.settle();
+    let mut client = world.client(0);
+    wait_until("it takes writes", || client.try_run(WRITE).is_ok());
+    let mut other = world.beside("other", 1);
+    other.nodes[0] = Some(other.setups[0].start_without_lease());
+    assert!(other.client(0).try_run(WRITE).is_err(), "clients have waited for it");
+}
+
+/// Both have the same name and secret: only their data centre tells them apart.
+#[test]
+fn a_ring_whose_data_center_is_away_stays_out_of_the_others() {
+    let world = World::new(1);
+    let elsewhere = world.database.join().unwrap();
+    elsewhere.set_data_center("elsewhere");
+    set_replicas(&world, "'elsewhere': 1, 'datacenter1': 1");
+    let mut far = world.beside("test", 1);
+    far.setups[0].database = elsewhere.address();
+    let (world, far) = (bounded(world), bounded(far));
+    let before = far.node(0).ring().status();
+    world.database.set_down(true);
+    let refused = world.database.refused();
+    wait_until("it has looked for its nodes", || world.database.refused() >= refused + 5);
+    let after = far.node(0).ring().status();
+    assert_eq!((after.version, after.members), (before.version, before.members));
+    let mut client = far.client(0);
+    client.put("k1", "one");
+    world.database.set_down(false);
+    world.settle();
+    let mut client = world.client(0);
+    wait_until("it serves its own again", || client.value("k1").as_deref() == Some("one"));
+}
