@@ -40,6 +40,12 @@ ring-restart: tools release
 ring-scaling: tools release
 	.venv/bin/python -m ring.scaling
 
+# Release 0.1 is replaced by a ring under load, then each member is restarted. OLD= is its program;
+# without it that is built, which takes some minutes once.
+.PHONY: ring-upgrade
+ring-upgrade: tools release
+	.venv/bin/python -m ring.upgrade $(if $(OLD),--old $(OLD))
+
 # Which part of its reads each driver sends to the owner, after each change of a ring of three.
 .PHONY: ring-drivers
 ring-drivers: tools release build

@@ -96,6 +96,7 @@ class Afterglow:
         detached=False,
         address="127.0.0.1",
         tls=None,
+        program=None,
     ):
         self.temporary = folder is None
         self.folder = Path(folder or scratch("afterglow-")).resolve()
@@ -107,6 +108,8 @@ class Afterglow:
         self.extra, self.profile, self.wrapper, self.detached = extra, profile, wrapper, detached
         # The `ssl` context of its clients, where it speaks TLS.
         self.tls = tls
+        # Another build than that of the profile.
+        self.program = program
         self.child = None
 
     @property
@@ -120,7 +123,7 @@ class Afterglow:
     def command(self):
         return [
             *self.wrapper,
-            binary(profile=self.profile),
+            self.program or binary(profile=self.profile),
             "serve",
             *("--cql", self.contact),
             *("--backend", self.backend),

@@ -134,12 +134,15 @@ class PythonDriver:
         self.get = self.session.prepare(f"SELECT v FROM {self.table} WHERE k = ? AND c = 0")
         self.put.is_idempotent = self.get.is_idempotent = True
 
+    def ask(self, statement, values):
+        return self.session.execute(statement, values)
+
     def write(self, row, value):
-        self.session.execute(self.put, (row, str(value)))
+        self.ask(self.put, (row, str(value)))
 
     def read(self, row):
         """The value of a row; None without one."""
-        found = self.session.execute(self.get, (row,)).one()
+        found = self.ask(self.get, (row,)).one()
         return found and found.v
 
     def close(self):

@@ -220,8 +220,8 @@ impl Database {
         Some(on)
     }
 
-    /// Whether the keyspace, as far as it is known, has replicas in our data centre: transactions at
-    /// LOCAL_SERIAL need them. Who came first has made it for its own data centre alone.
+    /// Whether the keyspace, as far as it is known, has replicas in our data centre. Transactions
+    /// at LOCAL_SERIAL need them. Who came first has made it for its own data centre alone.
     fn has_replicas(&self, data_center: &str) -> bool {
         let schema = self.front_end.schema.current();
         let Some(known) = schema.replication("afterglow") else { return true };

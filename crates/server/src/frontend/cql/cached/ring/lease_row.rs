@@ -77,7 +77,7 @@ pub async fn take(backend: &Rc<Backend>, name: &RingName, hold: Duration) -> Opt
     None
 }
 
-/// What the replicas of this data centre know, for where those of others cannot be asked: the ring's
+/// What the replicas of this data centre know, where those of others cannot be asked: the ring's
 /// members may restart while another data centre is away. `None` unless the row is the ring's.
 ///
 /// A ring has the row until an operator takes it away, at EACH_QUORUM. So a quorum of each data
