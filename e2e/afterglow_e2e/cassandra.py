@@ -228,6 +228,7 @@ class Cassandra:
         version=VERSION,
         boot_seconds=BOOT_SECONDS,
         tls=None,
+        data_center=None,
     ):
         self.temporary = folder is None
         self.folder = Path(folder or scratch("cassandra-")).resolve()
@@ -245,6 +246,8 @@ class Cassandra:
         self.version, self.boot_seconds = version, boot_seconds
         # The `ssl` context of its clients, where it speaks TLS.
         self.tls = tls
+        # The data centre that it says it is in: a cluster of several needs one of each node.
+        self.data_center = data_center
         self.joins = seed is not None
         # A node of the cluster that this other node is in, or of one of its own.
         self.storage_port = free_port(self.address)
@@ -301,6 +304,11 @@ class Cassandra:
             "role_manager": "CassandraRoleManager",
             **self.settings,
         }
+        if self.data_center:
+            config["endpoint_snitch"] = "GossipingPropertyFileSnitch"
+            place = f"dc={self.data_center}\nrack=rack1\n"
+            # Its folder is on its class path.
+            (self.folder / "cassandra-rackdc.properties").write_text(place)
         if self.version.startswith(("3.", "4.0")):
             config = as_in_40(config)
         if self.version.startswith("3."):

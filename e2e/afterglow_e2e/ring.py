@@ -3,6 +3,7 @@
 import json
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -16,10 +17,12 @@ SHARDS = 4096
 
 class Ring:
     """Instances with one secret over one database, each with its own data folder. `homes` has the
-    address and the wrapper of each.
+    address and the wrapper of each. `policies` are in a file, and `set_policies` changes them.
     """
 
-    def __init__(self, backend, members, folder=None, profile=None, extra=(), homes=None):
+    def __init__(
+        self, backend, members, folder=None, profile=None, extra=(), homes=None, policies=()
+    ):
         self.temporary = folder is None
         self.folder = Path(folder or scratch("ring-")).resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -27,14 +30,19 @@ class Ring:
         secret = self.folder / "secret"
         secret.touch(mode=0o600)
         secret.write_text(secrets.token_hex(32) + "\n")
+        self.configuration, self.lease = self.folder / "afterglow.toml", "held"
+        self._write_policies(policies)
+        more = {"policies": ()} if policies else {}
         self.members = [
             Afterglow(
                 backend,
+                **more,
                 folder=self.folder / f"member-{n}",
                 profile=profile,
                 extra=(
                     *("--ring-address", f"{address}:{free_port()}"),
                     *("--ring-secret", secret),
+                    *("--config", self.configuration),
                     *extra,
                 ),
                 address=address,
@@ -42,6 +50,20 @@ class Ring:
             )
             for n, (address, wrapper) in enumerate(homes or [("127.0.0.1", ())] * members)
         ]
+
+    def _write_policies(self, policies):
+        if policies:
+            is_exclusive = any("exclusive" in policy for policy in policies)
+            self.lease = "held" if is_exclusive else "not_needed"
+            self.configuration.write_text(f"table-policy = {json.dumps(policies)}\n")
+        else:
+            self.configuration.touch()
+
+    def set_policies(self, *policies):
+        """Others from now on, in one member after the other. `settle` waits until all have them."""
+        self._write_policies(policies)
+        for member in self.running():
+            member.child.signal(signal.SIGHUP)
 
     def __enter__(self):
         return self.start()
@@ -108,9 +130,9 @@ class Ring:
             shards = [each["shards"] for each in status["members"]]
             even = len(shards) == len(running) and max(shards) - min(shards) <= 1
             active = all(each["state"] == "active" for each in status["members"])
-            if not (even and active and status["lease_ms"] > 0):
+            if not (even and active and status["lease_ms"] > 0) or status["differs"]:
                 return False
-            if member.metrics().total("afterglow_lease_state", state="held") != 1:
+            if member.metrics().total("afterglow_lease_state", state=self.lease) != 1:
                 return False
         return True
 
