@@ -29,6 +29,7 @@ _NOTHING_WRONG = dict.fromkeys(
         "afterglow_engine_retired_segments_tried_again",
         "afterglow_engine_stale_slots",
         "afterglow_errors",
+        "afterglow_tls_handshake_failures",
     ),
     0,
 )
@@ -183,7 +184,6 @@ CQL = {
     "afterglow_table_misses": (11, 20),
     "afterglow_table_passes": (0, 20),
     "afterglow_table_requests": (44, 100),
-    "afterglow_tls_handshake_failures": 0,
     "afterglow_unsettled_writes": 0,
     "afterglow_weak_writes": 0,
     "afterglow_write_outcomes": (12, 40),

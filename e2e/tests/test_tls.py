@@ -129,7 +129,7 @@ def test_who_has_no_tls_or_no_certificate_is_turned_away(secured, ca, other_ca):
     before = counted()
     refused(secured, None)
     poll("plain clients to be counted", lambda: counted()[0] > before[0], 10)
-    assert "turn TLS on in the driver" in secured.log_text()
+    assert "turn TLS on in the client" in secured.log_text()
     stranger = other_ca.sign("stranger", "DNS:client")
     for shown in (None, stranger):
         # A line a second is logged.

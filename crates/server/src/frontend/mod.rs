@@ -1,5 +1,6 @@
 //! Front ends: the protocols by which clients reach the cache.
 
+mod client_handshakes;
 pub mod cql;
 pub mod memcache;
 mod sessions;

@@ -57,7 +57,7 @@ label! {
 
 label! {
     /// Why a TLS handshake with a client failed.
-    TlsFailure = "reason" of "cql" {
+    TlsFailure = "reason" {
         /// The client speaks no TLS.
         Plain => "plain",
         /// It took too long, or hung up.

@@ -41,8 +41,9 @@ pub enum HandshakeFault {
     Tls(#[from] rustls::Error),
 }
 
-/// Makes the handshake. What the peer said right behind it is appended to `input`. `turns`: each
-/// message of the peer waits for its turn. Nobody holds one while it waits for its peer.
+/// Makes the handshake. What the peer said right behind it is appended to `input`; false when that
+/// was its last, as with [`TlsSession::open`]. `turns`: each message of the peer waits for its
+/// turn. Nobody holds one while it waits for its peer.
 ///
 /// # Errors
 /// Why there is no TLS with the peer, which has been told.
@@ -51,13 +52,13 @@ pub async fn shake_hands(
     session: &mut TlsSession,
     input: &mut Vec<u8>,
     turns: Option<&Rc<HandshakeTurns>>,
-) -> Result<(), HandshakeFault> {
+) -> Result<bool, HandshakeFault> {
     let mut buffer = Vec::with_capacity(READ_BUFFER);
     let mut first = None;
     loop {
         send(stream, session).await?;
         if !session.is_handshaking() {
-            return Ok(());
+            return Ok(true);
         }
         let BufResult(read, returned) = stream.read(buffer).await;
         buffer = returned;
@@ -69,8 +70,11 @@ pub async fn shake_hands(
         let open = session.open(&buffer, input);
         drop(turn);
         if !open {
-            // The alert; whether it arrives or not, it is over.
+            // The alert, or our last message; whether it arrives or not, it is over.
             let _ = send(stream, session).await;
+            if !session.is_handshaking() {
+                return Ok(false);
+            }
             return Err(match session.fault() {
                 _ if first != Some(HANDSHAKE_RECORD) && !is_alert(first) => HandshakeFault::Plain,
                 Some(fault) => fault.clone().into(),

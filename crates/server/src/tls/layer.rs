@@ -2,7 +2,6 @@
 
 use std::io;
 
-use super::server::ServerTls;
 use super::session::TlsSession;
 
 /// What is between a connection's bytes and its socket.
@@ -14,17 +13,6 @@ pub enum TlsOrPlain {
 }
 
 impl TlsOrPlain {
-    /// For a new connection of a client.
-    ///
-    /// # Errors
-    /// What rustls said.
-    pub fn new(tls: Option<&ServerTls>) -> io::Result<Self> {
-        match tls {
-            None => Ok(TlsOrPlain::Plain),
-            Some(tls) => Ok(TlsOrPlain::Tls(Box::new(tls.session().map_err(io::Error::other)?))),
-        }
-    }
-
     /// Whether what the socket gives is not yet what the client said.
     pub fn is_tls(&self) -> bool {
         matches!(self, TlsOrPlain::Tls(_))

@@ -106,6 +106,42 @@ fn a_client_that_says_nothing_is_ended_and_holds_nobody_up() {
 }
 
 #[test]
+fn requests_that_come_with_the_last_message_of_the_handshake_are_answered() {
+    let (_fake, proxy) = secured(Version::V5, None);
+    for is_last in [false, true] {
+        let mut stream = TcpStream::connect(proxy.front_end.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut tls = gate::client("ca.pem", None).session("127.0.0.1").unwrap();
+        let (mut buffer, mut said) = ([0; 16 * 1024], Vec::new());
+        while tls.is_handshaking() {
+            let mut out = Vec::new();
+            tls.seal(&mut out).unwrap();
+            stream.write_all(&out).unwrap();
+            let read = stream.read(&mut buffer).unwrap();
+            assert!(tls.open(&buffer[..read], &mut said));
+        }
+        // OPTIONS, behind the last message.
+        let mut out = vec![5, 0, 0, 7, Opcode::Options as u8, 0, 0, 0, 0];
+        tls.seal(&mut out).unwrap();
+        if is_last {
+            let mut end = Vec::new();
+            tls.close();
+            tls.seal(&mut end).unwrap();
+            out.extend(end);
+        }
+        stream.write_all(&out).unwrap();
+        while said.len() < 9 {
+            let read = stream.read(&mut buffer).unwrap();
+            assert!(read > 0, "it is answered");
+            tls.open(&buffer[..read], &mut said);
+        }
+        assert_eq!((said[3], said[4]), (7, Opcode::Supported as u8));
+        // Who has said its last is let go.
+        while is_last && stream.read(&mut buffer).unwrap() > 0 {}
+    }
+}
+
+#[test]
 fn bytes_that_are_no_handshake_end_their_connection_alone() {
     let (_fake, proxy) = secured(Version::V5, None);
     let address = proxy.front_end.address();

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afterglow::frontend::memcache::{MemcacheFrontEnd, MemcacheFrontEndConfig, MemcacheLimits};
+use afterglow::metrics::Metrics;
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
 use afterglow::tls::{ServerFiles, ServerTls};
 use afterglow_engine::device::DeviceConfig;
@@ -29,6 +30,7 @@ struct Opened {
     front_end: ManuallyDrop<MemcacheFrontEnd>,
     cache: ManuallyDrop<Arc<Cache>>,
     reactors: ManuallyDrop<Reactors>,
+    metrics: Arc<Metrics>,
     dir: TempDir,
 }
 
@@ -68,11 +70,13 @@ impl Opened {
             metrics: Arc::default(),
         };
         change(&mut config);
+        let metrics = config.metrics.clone();
         let front_end = MemcacheFrontEnd::start(config, &cache, &reactors).unwrap();
         Opened {
             front_end: ManuallyDrop::new(front_end),
             cache: ManuallyDrop::new(cache),
             reactors: ManuallyDrop::new(reactors),
+            metrics,
             dir,
         }
     }
@@ -85,6 +89,18 @@ impl Opened {
         };
         let [certificates, key] = tls::files();
         Opened::new(|config| config.tls = Some(Arc::new(open(certificates, key))))
+    }
+
+    /// TLS handshakes that failed, by the reasons that a test cares for.
+    fn failed_handshakes(&self) -> [(&'static str, u64); 3] {
+        let text = self.metrics.render(Default::default());
+        ["plain", "late", "other"].map(|reason| {
+            let name = format!(
+                "afterglow_tls_handshake_failures_total{{frontend=\"memcache\",reason=\"{reason}\"}} "
+            );
+            let line = text.lines().find_map(|line| line.strip_prefix(&name));
+            (reason, line.expect("a sample").parse().expect("a number"))
+        })
     }
 
     /// A connection to the TCP port.
@@ -121,6 +137,17 @@ impl Other {
 
     fn set(&mut self, key: &str, value: &str) {
         assert_eq!(self.ask(&format!("set {key} 0 0 {}\r\n{value}\r\n", value.len())), "STORED");
+    }
+
+    /// A figure of `stats`.
+    fn stat(&mut self, name: &str) -> u64 {
+        let start = format!("STAT {name} ");
+        let (mut line, mut found) = (self.ask("stats\r\n"), None);
+        while line != "END" {
+            found = found.or(line.strip_prefix(&start).map(|value| value.parse().unwrap()));
+            line = self.line();
+        }
+        found.expect("a figure of that name")
     }
 
     fn has(&mut self, key: &str) -> bool {

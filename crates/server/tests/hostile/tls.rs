@@ -83,6 +83,19 @@ impl Tls {
         tls
     }
 
+    /// A connection over `stream` of which the server lacks the last message of the handshake. It
+    /// goes before what is sealed next.
+    pub fn nearly_over(stream: &mut (impl Read + Write)) -> Tls {
+        let mut tls = Tls::new();
+        while tls.0.is_handshaking() {
+            stream.write_all(&tls.out()).unwrap();
+            assert!(tls.0.read_tls(stream).unwrap() > 0, "the server goes on with the handshake");
+            tls.0.process_new_packets().unwrap();
+        }
+        assert!(tls.0.wants_write(), "the last message is the client's");
+        tls
+    }
+
     /// What goes over the network for `plain`, in one record or more.
     pub fn seal(&mut self, plain: &[u8]) -> Vec<u8> {
         self.0.writer().write_all(plain).unwrap();
@@ -103,19 +116,28 @@ impl Tls {
         out
     }
 
+    /// What the server says, once that is so many bytes.
+    pub fn read(&mut self, stream: &mut impl Read, bytes: usize) -> std::io::Result<Vec<u8>> {
+        let mut said = Vec::new();
+        while said.len() < bytes && self.read_more(stream, &mut said)? {}
+        Ok(said)
+    }
+
     /// What the server says until it ends the connection; the error when it does not do so in the
     /// time `stream` has.
     pub fn read_to_end(&mut self, stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
         let mut said = Vec::new();
-        loop {
-            let read = self.0.read_tls(stream)?;
-            let state = self.0.process_new_packets().map_err(std::io::Error::other)?;
-            let before = said.len();
-            said.resize(before + state.plaintext_bytes_to_read(), 0);
-            self.0.reader().read_exact(&mut said[before..])?;
-            if read == 0 || state.peer_has_closed() {
-                return Ok(said);
-            }
-        }
+        while self.read_more(stream, &mut said)? {}
+        Ok(said)
+    }
+
+    /// Appends what the server says next; false when that is its last.
+    fn read_more(&mut self, stream: &mut impl Read, said: &mut Vec<u8>) -> std::io::Result<bool> {
+        let read = self.0.read_tls(stream)?;
+        let state = self.0.process_new_packets().map_err(std::io::Error::other)?;
+        let before = said.len();
+        said.resize(before + state.plaintext_bytes_to_read(), 0);
+        self.0.reader().read_exact(&mut said[before..])?;
+        Ok(read > 0 && !state.peer_has_closed())
     }
 }

@@ -12,6 +12,7 @@ use afterglow_cql::response::Event;
 use afterglow_cql::schema::Schema;
 use afterglow_cql::statement;
 
+use crate::frontend::client_handshakes::{ClientHandshakes, TlsOptions};
 use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::cluster::login::{Login, User};
 use crate::frontend::cql::cluster::permissions::PermissionCache;
@@ -21,7 +22,6 @@ use crate::frontend::cql::keyed_turns::KeyedTurns;
 use crate::frontend::cql::shared::CqlShared;
 use crate::frontend::cql::statements::prepared::Prepared;
 use crate::metrics::{BackendMetrics, FrontEndMetrics};
-use crate::tls::HandshakeTurns;
 
 /// Bytes that plans of text are reckoned to take on each reactor, in each of two halves.
 const PLANNED: usize = 16 * 1024 * 1024;
@@ -30,9 +30,9 @@ const OVERHEAD: usize = 1024;
 /// A text longer than this is planned anew each time.
 const LONGEST_PLANNED: usize = 64 * 1024;
 
-/// Messages of TLS handshakes with clients that a reactor works on before it looks after others. A
-/// client that is slow holds nobody up.
-const HANDSHAKES: usize = 1;
+/// What the settings of its TLS are called.
+const TLS_OPTIONS: TlsOptions =
+    TlsOptions { certificates: "--cql-tls-cert", client_ca: Some("--cql-tls-client-ca") };
 
 /// A client, as its reactor sees it.
 pub trait ConnectedClient {
@@ -71,10 +71,8 @@ pub struct CqlReactorState {
     pub permissions: PermissionCache,
     /// Users whose credentials are being checked: one check at a time for each.
     logins: KeyedTurns<Box<str>>,
-    /// Turns of TLS handshakes with clients.
-    pub handshakes: Rc<HandshakeTurns>,
-    /// When it was last said that one failed.
-    pub complained: Cell<Option<Instant>>,
+    /// TLS handshakes with clients.
+    pub(super) handshakes: ClientHandshakes,
     /// This reactor's counters.
     pub metrics: Arc<FrontEndMetrics>,
     /// This reactor's counters of the database.
@@ -120,8 +118,7 @@ impl CqlReactorState {
                     routes: Routes::new(front_end.topology.current()),
                     permissions: PermissionCache::default(),
                     logins: KeyedTurns::default(),
-                    handshakes: Rc::new(HandshakeTurns::new(HANDSHAKES)),
-                    complained: Cell::default(),
+                    handshakes: ClientHandshakes::new(TLS_OPTIONS),
                     metrics: front_end.config.metrics.front_end("cql"),
                     backend_metrics,
                     clients: RefCell::default(),

@@ -66,7 +66,8 @@ impl Drop for CountedConnection {
     }
 }
 
-/// Serves one connection to its end; `guard` is held as long as it is served.
+/// Serves one connection to its end; `guard` is held as long as it is served. With TLS it is no
+/// session before its handshake is made, and no drain waits for it.
 pub async fn serve<S: Stream>(
     front_end: Arc<MemcacheShared>,
     mut stream: S,
@@ -81,12 +82,8 @@ pub async fn serve<S: Stream>(
         return;
     };
     let _guard = guard;
+    let Some(greeted) = greet(&reactor_state, &mut stream, &ends).await else { return };
     let _counted = front_end.sessions.enter();
-    let tls = front_end.config.tls.as_deref().filter(|_| ends.tls);
-    let transport = match TlsOrPlain::new(tls) {
-        Ok(transport) => transport,
-        Err(error) => return tracing::warn!(%error, "a TLS handshake failed"),
-    };
     let cfd = stream.as_fd().as_raw_fd();
     let answers = Answers::new(reactor_state.budget.share(), cfd);
     let handle = stream.clone();
@@ -113,19 +110,51 @@ pub async fn serve<S: Stream>(
         decoder: Decoder::new(front_end.config.max_item, front_end.config.users.is_some()),
         session: MemcacheSession::new(reactor_state.clone(), answers.clone()),
         stream,
-        transport,
+        transport: greeted.transport,
         info: info.clone(),
         answers,
-        input: Vec::with_capacity(READ_BUFFER),
+        input: greeted.came,
         start: 0,
         want: READ_BUFFER,
-        over: false,
+        over: greeted.over,
     };
     let ended = connection.run().await;
     let reason = info.cut.get().unwrap_or(ended.unwrap_or(CloseReason::Error));
     front_end.watchers.log(&LogEntry::Closed(ends.from, cfd, reason));
     reactor_state.remove(info.id);
     reactor_state.metrics.connections_closed.inc();
+}
+
+/// A connection before its first request is carried out.
+struct Greeted {
+    transport: TlsOrPlain,
+    /// What came with the TLS handshake.
+    came: Vec<u8>,
+    /// The client has said its last.
+    over: bool,
+}
+
+/// Makes the TLS handshake where there is to be one. `None`: it failed, or the front end closes.
+///
+/// Whoever drains sets `closing` before it looks for connections on this reactor. So a connection
+/// that does not find it set is among those, if it is added without waiting for anything more.
+async fn greet<S: Stream>(
+    reactor_state: &MemcacheReactorState,
+    stream: &mut S,
+    ends: &Ends,
+) -> Option<Greeted> {
+    let MemcacheReactorState { front_end, handshakes, metrics, .. } = reactor_state;
+    let Some(tls) = front_end.config.tls.as_deref().filter(|_| ends.tls) else {
+        let came = Vec::with_capacity(READ_BUFFER);
+        return Some(Greeted { transport: TlsOrPlain::Plain, came, over: false });
+    };
+    let client = handshakes.secure(tls, stream, &ends.peer, metrics).await?;
+    let greeted = Greeted {
+        transport: TlsOrPlain::Tls(Box::new(client.session)),
+        came: client.came,
+        over: !client.open,
+    };
+    (!front_end.closing.load(Ordering::Acquire)).then_some(greeted)
 }
 
 struct MemcacheConnection<S> {

@@ -160,6 +160,7 @@ impl MemcacheFrontEnd {
             addresses: RwLock::default(),
             connections: AtomicUsize::new(0),
             sessions: Arc::default(),
+            closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             users: RwLock::new(config.users.clone()),
             dump_turn: Default::default(),
@@ -263,6 +264,8 @@ impl MemcacheFrontEnd {
     /// over, and closes. Blocks; not to be called on a reactor. False when some were cut off.
     pub fn drain(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
+        // Before those that there are: a handshake that ends later finds it.
+        self.front_end.closing.store(true, Ordering::Release);
         self.listeners.iter().for_each(Listener::stop);
         self.shut(rustix::net::Shutdown::Read);
         let whole = self.front_end.sessions.wait_for_none(deadline);

@@ -14,12 +14,16 @@ use super::budget::BufferBudget;
 use super::dump_turn::Turn;
 use super::shared::MemcacheShared;
 use super::watchers::Watchers;
+use crate::frontend::client_handshakes::{ClientHandshakes, TlsOptions};
 use crate::metrics::{FrontEndMetrics, MemcacheMetrics};
 use crate::reactor::{FlashFile, read_flash};
 
 /// Answers that all connections of a front end may wait for, without the first of each. It is half
 /// of the operations that may wait for a disk at once.
 const MAX_AWAITED: usize = 1 << 15;
+
+/// What the settings of its TLS are called.
+const TLS_OPTIONS: TlsOptions = TlsOptions { certificates: "--memcache-tls-cert", client_ca: None };
 
 /// One reactor's part of the front end.
 pub struct MemcacheReactorState {
@@ -29,6 +33,8 @@ pub struct MemcacheReactorState {
     pub metrics: Arc<FrontEndMetrics>,
     /// This reactor's counters, as memcached has them.
     pub counts: Arc<MemcacheMetrics>,
+    /// TLS handshakes with clients.
+    pub(super) handshakes: ClientHandshakes,
     /// What connections may hold.
     pub budget: Rc<BufferBudget>,
     /// Where objects are put together for a store: one for all connections, for none needs it for
@@ -103,6 +109,7 @@ impl MemcacheReactorState {
         Self {
             metrics: front_end.config.metrics.front_end("memcache"),
             counts: front_end.config.metrics.memcache(),
+            handshakes: ClientHandshakes::new(TLS_OPTIONS),
             budget: BufferBudget::new(buffers / reactors, MAX_AWAITED / reactors),
             scratch: Cell::default(),
             flash: flash.collect(),

@@ -32,6 +32,8 @@ pub struct MemcacheShared {
     pub(super) addresses: RwLock<Vec<FrontEndAddress>>,
     pub(super) connections: AtomicUsize,
     pub(super) sessions: Arc<Sessions>,
+    /// It takes no more connections: who ends its TLS handshake now is no client any more.
+    pub(super) closing: AtomicBool,
     pub(super) closed: AtomicBool,
     /// Who may come in, as last read; whether anybody must say who it is never changes.
     pub(super) users: RwLock<Option<Users>>,

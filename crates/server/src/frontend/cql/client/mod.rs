@@ -7,6 +7,5 @@ pub(crate) mod outbox;
 pub(crate) mod relay;
 pub(crate) mod request;
 pub(crate) mod route;
-mod secure;
 pub(crate) mod session;
 pub(crate) mod state;

@@ -24,7 +24,6 @@ use crate::frontend::cql::client::budget::FREE;
 use crate::frontend::cql::client::dispatch;
 use crate::frontend::cql::client::habits::DriverHabits;
 use crate::frontend::cql::client::outbox::Outbox;
-use crate::frontend::cql::client::secure::secure;
 use crate::frontend::cql::client::state::{Client, Responder};
 use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::error::{CallError, ConnectError};
@@ -68,15 +67,17 @@ pub async fn serve(
     peer: SocketAddr,
     guard: ConnectionGuard,
 ) {
-    let mut secured = None;
-    if let Some(tls) = &front_end.config.tls {
+    let (mut tls, mut came, mut open) = (None, Vec::new(), true);
+    if let Some(config) = &front_end.config.tls {
         let reactor_state = CqlReactorState::of(&front_end);
-        secured = secure(&reactor_state, tls, &mut stream, peer).await;
-        if secured.is_none() || front_end.closing.load(Ordering::Acquire) {
+        let (handshakes, metrics) = (&reactor_state.handshakes, &reactor_state.metrics);
+        let secured = handshakes.secure(config, &mut stream, peer, metrics).await;
+        let Some(client) = secured.filter(|_| !front_end.closing.load(Ordering::Acquire)) else {
             return;
-        }
+        };
+        tls = Some(Rc::new(RefCell::new(client.session)));
+        (came, open) = (client.came, client.open);
     }
-    let (tls, came) = secured.map(|client| (client.session, client.came)).unzip();
     let _counted = (guard, front_end.sessions.enter());
     let reactor_state = CqlReactorState::of(&front_end);
     let client = Rc::new(Client::new(
@@ -103,7 +104,7 @@ pub async fn serve(
     if let Cluster::Known { version, .. } = front_end.cluster() {
         session.decoder.set_highest(version);
     }
-    session.read(stream, &came.unwrap_or_default()).await;
+    session.read(stream, &came, open).await;
     client.wait_for_answers().await;
     client.out.finish();
     // The writer ends when everything is sent or cannot be; it never panics.
@@ -140,10 +141,10 @@ fn arrives_within(bytes: usize) -> Duration {
 struct Hangup;
 
 impl ClientSession {
-    /// `came` came with the TLS handshake.
-    async fn read(&mut self, mut stream: TcpStream, came: &[u8]) {
+    /// `came` came with the TLS handshake; there is more unless it is `open` no longer.
+    async fn read(&mut self, mut stream: TcpStream, came: &[u8], open: bool) {
         self.decoder.feed(came);
-        if !came.is_empty() && self.take_all(Instant::now()).await.is_err() {
+        if !came.is_empty() && self.take_all(Instant::now()).await.is_err() || !open {
             return;
         }
         let mut buffer = Vec::with_capacity(READ_BUFFER.0);

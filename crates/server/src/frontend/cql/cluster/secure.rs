@@ -26,11 +26,17 @@ pub(super) async fn secure(
         reason: words(fault, &target.host).into(),
     };
     let mut session = tls.session(&target.host).map_err(|error| fault(&error.into()))?;
-    compio::time::timeout(CONNECT_TIMEOUT, shake_hands(stream, &mut session, came, None))
-        .await
-        .map_err(|_| ConnectError::Timeout(address.clone()))?
-        .map_err(|error| fault(&error))?;
-    Ok(Rc::new(RefCell::new(session)))
+    let open =
+        compio::time::timeout(CONNECT_TIMEOUT, shake_hands(stream, &mut session, came, None))
+            .await
+            .map_err(|_| ConnectError::Timeout(address.clone()))?
+            .map_err(|error| fault(&error))?;
+    // A database that has said its last answers nothing any more.
+    match (open, session.fault()) {
+        (true, _) => Ok(Rc::new(RefCell::new(session))),
+        (false, Some(error)) => Err(fault(&error.clone().into())),
+        (false, None) => Err(fault(&HandshakeFault::Closed)),
+    }
 }
 
 /// Why the connection to `target` ended, where TLS ended it.
