@@ -156,6 +156,19 @@ impl<'a> ResultMetadata<'a> {
     pub fn is_skipped(&self) -> bool {
         self.flags.contains(MetadataFlags::NO_METADATA)
     }
+
+    /// Whether these are, byte for byte, the columns that PREPARE told: `prepared` is the
+    /// [`ResultMetadata::raw`] of its result. That a page more follows makes no difference.
+    pub fn has_columns_of(&self, prepared: &[u8]) -> bool {
+        let (mut now, mut then) = (Reader::new(self.raw), Reader::new(prepared));
+        let (Ok(flags), Ok(flags_then)) = (now.int(), then.int()) else { return false };
+        let (Ok(count), Ok(count_then)) = (now.int(), then.int()) else { return false };
+        if self.has_more() && now.bytes().is_err() {
+            return false;
+        }
+        let without_pages = flags as u32 & !MetadataFlags::HAS_MORE.0;
+        without_pages == flags_then as u32 && count == count_then && now.rest() == then.rest()
+    }
 }
 
 /// Result metadata to send.

@@ -97,6 +97,45 @@ fn rows_with_a_table_per_column_paging_and_a_new_id() {
 }
 
 #[test]
+fn an_answer_has_the_columns_of_prepare_whether_or_not_a_page_more_follows() {
+    fn has(metadata: &MetadataOut<'_>, prepared: &[u8]) -> bool {
+        let mut message = Vec::new();
+        encode_rows_start(V5, metadata, 0, &mut message);
+        rows(V5, &message).metadata.has_columns_of(prepared)
+    }
+    let columns = [spec("t", "k", INT), spec("t", "m", MAP_OF_UDT)];
+    let mut message = Vec::new();
+    encode_rows_start(V5, &MetadataOut::of_table(&columns), 0, &mut message);
+    let prepared = rows(V5, &message).metadata.raw;
+    for paging_state in [None, Some(&b""[..]), Some(b"page")] {
+        let page = MetadataOut { paging_state, ..MetadataOut::of_table(&columns) };
+        assert!(has(&page, prepared), "{paging_state:?}");
+        for others in [
+            &[spec("t", "k", INT), spec("t", "n", MAP_OF_UDT)][..],
+            &[spec("t", "k", MAP_OF_UDT), spec("t", "m", INT)],
+            &[spec("u", "k", INT), spec("u", "m", MAP_OF_UDT)],
+            &columns[..1],
+            &[],
+        ] {
+            let other = MetadataOut { columns: others, ..page };
+            assert!(!has(&other, prepared), "{other:?}");
+        }
+        for other in [
+            MetadataOut { one_table: false, ..page },
+            MetadataOut { skip: true, ..page },
+            MetadataOut { new_metadata_id: Some(b"id"), ..page },
+        ] {
+            assert!(!has(&other, prepared), "{other:?}");
+        }
+        (0..prepared.len()).for_each(|end| assert!(!has(&page, &prepared[..end])));
+    }
+    // A page more, and no state of it.
+    let start = b"\0\0\0\x02\0\0\0\x03\0\0\0\x02\xff\xff\xff\xff";
+    let message = [start, &prepared[8..], &[0; 4]].concat();
+    assert!(rows(V5, &message).metadata.has_columns_of(prepared));
+}
+
+#[test]
 fn skipped_metadata_is_two_numbers() {
     let columns = [spec("t", "a", INT), spec("t", "b", INT)];
     let metadata = MetadataOut { skip: true, ..MetadataOut::of_table(&columns) };

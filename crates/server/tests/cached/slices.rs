@@ -1,14 +1,17 @@
 //! Reads of slices of one partition: what is served from its unit, and that no write leaves it.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use afterglow_cql::frame::notation::Value;
-use afterglow_cql::frame::{Flags, Version};
-use afterglow_cql::message::{Consistency, QueryParams, ValuesBuilder};
-use afterglow_testkit::fake_backend::StatementKind;
+use afterglow_cql::frame::{Flags, Opcode, Version};
+use afterglow_cql::message::{self, Consistency, QueryParams, ValuesBuilder};
+use afterglow_cql::response::{ColumnSpec, MetadataOut, encode_rows_start};
+use afterglow_testkit::fake_backend::{Ask, FakeBackend, StatementKind, TEXT};
+use tempfile::TempDir;
 
-use crate::node::{Client, House, wait_until};
+use crate::node::{Client, House, Setup, furnished, wait_until};
 use crate::updates::run_at;
 
 /// The values of `v` that a SELECT of `ks.wide` gives.
@@ -135,6 +138,58 @@ fn an_answer_of_several_pages_comes_from_the_database() {
         QueryParams { paging_state: Some(b"state"), ..QueryParams::new(Consistency::LocalQuorum) };
     let text = "SELECT v FROM ks.wide WHERE k = 'a'";
     assert_eq!(house.reads(|| client.query_with(Flags::NONE, text, params, &[])).0, 1);
+}
+
+/// Answers with the first page of the rows of partition `a` of `ks.wide`.
+fn first_page(ask: &Ask) {
+    let columns = [ColumnSpec { keyspace: "ks", table: "wide", name: "v", type_bytes: TEXT }];
+    let metadata = MetadataOut { paging_state: Some(b"next"), ..MetadataOut::of_table(&columns) };
+    let mut body = Vec::new();
+    encode_rows_start(ask.version(), &metadata, 1, &mut body);
+    body.extend(b"\0\0\0\x011");
+    ask.reply(Opcode::Result, &body);
+}
+
+#[test]
+fn an_answer_of_several_pages_shows_that_the_statement_is_as_it_was_prepared() {
+    const READ: &str = "SELECT v FROM ks.wide WHERE k = ?";
+    let (prepares, paged) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(None)));
+    let (counted, pages) = (prepares.clone(), paged.clone());
+    let database = FakeBackend::scripted(Version::MAX, move |ask| {
+        let message = message::parse(&ask.envelope.header, &ask.envelope.body);
+        match message.map(|(_, message)| message) {
+            Ok(message::Request::Prepare(prepare)) if prepare.text == READ => {
+                counted.fetch_add(1, Ordering::SeqCst);
+                false
+            }
+            Ok(message::Request::Execute(execute)) => {
+                let is_paged = pages.lock().unwrap().as_deref() == Some(execute.id);
+                if is_paged {
+                    first_page(ask);
+                }
+                is_paged
+            }
+            _ => false,
+        }
+    });
+    let (database, directory) = (furnished(database.unwrap()), TempDir::new().unwrap());
+    let node = Setup::new(directory.path(), &database, "ks.*=exclusive").start();
+    for (n, version) in [Version::V4, Version::V5].into_iter().enumerate() {
+        let mut client = node.client(version);
+        five(&mut client);
+        let read = client.prepare(READ);
+        // Now the database may have to prepare it again.
+        client.run(&format!("CREATE TABLE ks.more{n} (k text PRIMARY KEY, v text)"));
+        let passes = || node.count(&["afterglow_passes_total", "schema_unknown"]);
+        let before = (prepares.load(Ordering::SeqCst), passes());
+        *paged.lock().unwrap() = Some(read.id.clone());
+        assert_eq!(client.execute(&read, &["a"]).len(), 1, "{version:?}");
+        *paged.lock().unwrap() = None;
+        assert_eq!(passes(), before.1 + 1, "{version:?}: it went past the cache");
+        assert_eq!(client.execute(&read, &["a"]).len(), 5, "{version:?}");
+        assert_eq!(passes(), before.1 + 1, "{version:?}: it is confirmed");
+        assert_eq!(prepares.load(Ordering::SeqCst), before.0, "{version:?}: without a PREPARE");
+    }
 }
 
 /// Writes to the partition `a`, each of another kind.

@@ -7,7 +7,7 @@ use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Request as Message};
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey};
-use afterglow_cql::response::{MetadataFlags, Response, ResultBody, ResultKind, Rows};
+use afterglow_cql::response::{Response, ResultBody, ResultKind, Rows};
 use afterglow_engine::{FlashRead, Hit, Lookup};
 use afterglow_rowcache::entry::Row;
 use afterglow_rowcache::serve::{CachePermission, NotCached, fits};
@@ -433,12 +433,11 @@ pub(super) async fn ask(mut request: Request, plan: Arc<Plan>) {
 }
 
 /// Whether an answer has rows in the columns that clients know by `metadata`, as far as it says: it
-/// may leave them out.
+/// may leave them out, and be a page of many.
 fn executed_as_known(answer: &Envelope, metadata: &[u8]) -> bool {
     match parsed(answer) {
         Some(Response::Result(ResultBody::Rows(Rows { metadata: now, .. }))) => {
-            let left_out = now.flags.contains(MetadataFlags::NO_METADATA);
-            now.new_metadata_id.is_none() && (left_out || now.raw == metadata)
+            now.new_metadata_id.is_none() && (now.is_skipped() || now.has_columns_of(metadata))
         }
         _ => false,
     }
