@@ -42,7 +42,7 @@ pub fn run(options: LoadCqlArgs) -> Outcome {
     let settings = LoadOptions {
         table: options.table.clone(),
         hosts: options.target.hosts.clone(),
-        connect: options.target.connect(),
+        connect: options.target.connect()?,
         create: options.create,
         consistency: options.target.consistency,
         threads: usize::from(options.threads),

@@ -162,7 +162,7 @@ pub fn run(options: RunCqlArgs) -> Outcome {
             rate: shape.rate,
             seed: shape.seed,
         },
-        connect: target.connect(),
+        connect: target.connect()?,
         hosts: target.hosts,
         owned: shape.owned,
         consistency: target.consistency,

@@ -14,6 +14,7 @@ use afterglow_cql::{
 
 use super::answer::{Answer, rows};
 use super::error::CqlError;
+use super::wire::{ServerCa, Wire};
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -24,11 +25,14 @@ pub struct ConnectOptions {
     pub credentials: Option<(String, String)>,
     /// Longest time to wait for the connection and for each answer.
     pub timeout: Duration,
+    /// Speaks TLS with the servers that this trusts; `None`: speaks none.
+    pub tls: Option<ServerCa>,
 }
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        Self { version: Version::V4, credentials: None, timeout: Duration::from_secs(10) }
+        let timeout = Duration::from_secs(10);
+        Self { version: Version::V4, credentials: None, timeout, tls: None }
     }
 }
 
@@ -44,7 +48,7 @@ pub struct Prepared {
 /// A connection after its handshake.
 #[derive(Debug)]
 pub struct Connection {
-    pub(super) stream: TcpStream,
+    pub(super) wire: Wire,
     pub(super) decoder: Decoder,
     pub(super) encoder: Encoder,
     address: String,
@@ -52,12 +56,17 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to `address` (`host:port`), speaks STARTUP and authenticates if asked to.
+    /// Connects to `address` (`host:port`), with TLS if that is wanted, speaks STARTUP and
+    /// authenticates if asked to.
     pub fn open(address: &str, options: &ConnectOptions) -> Result<Self, CqlError> {
         let stream = connect(address, options.timeout)
             .map_err(|source| CqlError::Connect { address: address.to_owned(), source })?;
+        let wire = match &options.tls {
+            Some(ca) => Wire::secure(stream, address, ca)?,
+            None => Wire::Plain(stream),
+        };
         let mut connection = Self {
-            stream,
+            wire,
             decoder: Decoder::for_responses(),
             encoder: Encoder::new(),
             address: address.to_owned(),
@@ -187,7 +196,8 @@ impl Connection {
     ) -> Result<Envelope, CqlError> {
         self.encoder.push_with(&Header { flags, ..Header::new(self.version, 0, opcode) }, body);
         let bytes = self.encoder.take();
-        self.stream.write_all(&bytes).map_err(|e| self.lost(e))?;
+        let sent = self.wire.write_all(&bytes).and_then(|()| self.wire.flush());
+        sent.map_err(|e| self.lost(e))?;
         loop {
             match self.decoder.next_envelope()? {
                 // A push message (stream -1) is nobody's answer.
@@ -200,7 +210,7 @@ impl Connection {
 
     fn receive(&mut self) -> Result<(), CqlError> {
         let mut buffer = [0; 16 * 1024];
-        match self.stream.read(&mut buffer) {
+        match self.wire.read(&mut buffer) {
             Ok(0) => Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
             Ok(n) => {
                 self.decoder.feed(&buffer[..n]);

@@ -1,6 +1,6 @@
 //! Why a request has no answer, or none that was hoped for.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use afterglow_cql::{error::ProtocolError, frame::FrameError};
 
@@ -35,6 +35,25 @@ pub enum CqlError {
         address: String,
         /// What the system says.
         source: io::Error,
+    },
+    /// What should be the certificates of a CA is not.
+    #[error(
+        "{path} cannot be used as a CA: {why}; name a PEM file with the CA's certificate",
+        path = .path.display()
+    )]
+    Ca {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// There is no TLS with the server.
+    #[error("no TLS with {address}: {why}")]
+    Tls {
+        /// The address as given.
+        address: String,
+        /// What is wrong, and what to do about it.
+        why: String,
     },
     /// The connection broke, or no answer came in time.
     #[error("connection to {address} lost: {source}")]

@@ -3,7 +3,7 @@
 //! [`Connection`] is a plain blocking client for set-up and histories. [`driver`] makes the load:
 //! one thread, a few non-blocking connections with many requests in flight. Frames are encoded once
 //! and patched ([`template`]). Only the headers of answers are read, unless they are to be
-//! verified.
+//! verified. Either speaks TLS with servers of a CA that is [trusted](trusting).
 
 mod answer;
 mod connection;
@@ -17,6 +17,7 @@ mod socket;
 pub mod table;
 pub mod target;
 mod template;
+mod wire;
 mod work;
 
 pub use answer::{Answer, rows};
@@ -24,3 +25,4 @@ pub use connection::{ConnectOptions, Connection, Prepared};
 pub use error::{CqlError, ServerError};
 pub use owned::owned;
 pub use template::Template;
+pub use wire::{ServerCa, trusting};

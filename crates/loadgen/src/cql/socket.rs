@@ -2,19 +2,18 @@
 
 use std::{
     io::{self, Read, Write},
-    net::TcpStream,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::BorrowedFd,
 };
 
 use afterglow_cql::frame::{Decoder, Encoder, Flags, HEADER_LEN, Header, Opcode, Version};
 
-use super::{Connection, CqlError};
+use super::{Connection, CqlError, wire::Wire};
 
 const READ_SIZE: usize = 256 * 1024;
 
 /// The socket, what is to be sent, and what has come of an envelope that is not whole yet.
 pub(super) struct Socket {
-    stream: TcpStream,
+    wire: Wire,
     /// Envelopes to be framed (v5) or bytes to be sent (v4).
     pub(super) out: Vec<u8>,
     sent: usize,
@@ -28,26 +27,19 @@ pub(super) struct Socket {
 impl Socket {
     /// Takes over a connection after its handshake.
     pub(super) fn new(connection: Connection) -> io::Result<Self> {
-        let Connection { stream, decoder, encoder, .. } = connection;
-        stream.set_nonblocking(true)?;
+        let Connection { wire, decoder, encoder, .. } = connection;
+        wire.set_nonblocking()?;
         let segments = encoder.has_segments().then(|| (decoder, encoder, Vec::new()));
-        Ok(Self {
-            stream,
-            out: Vec::new(),
-            sent: 0,
-            input: vec![0; READ_SIZE],
-            filled: 0,
-            segments,
-        })
+        Ok(Self { wire, out: Vec::new(), sent: 0, input: vec![0; READ_SIZE], filled: 0, segments })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.wire.fd()
     }
 
     /// Sends what is to be sent as far as the system takes it. True when all of it is gone.
     pub(super) fn flush(&mut self) -> io::Result<bool> {
-        let Self { stream, out, sent, segments, .. } = self;
+        let Self { wire, out, sent, segments, .. } = self;
         let bytes = match segments {
             None => out,
             Some((_, encoder, framed)) => {
@@ -64,7 +56,7 @@ impl Socket {
             }
         };
         while *sent < bytes.len() {
-            match stream.write(&bytes[*sent..]) {
+            match wire.write(&bytes[*sent..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => *sent += n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -72,17 +64,34 @@ impl Socket {
                 Err(e) => return Err(e),
             }
         }
+        match wire.flush() {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(e) => return Err(e),
+        }
         bytes.clear();
         *sent = 0;
         Ok(true)
     }
 
-    /// Reads once and hands every whole answer to `each`. An error also when the server has closed.
+    /// Reads once, or until TLS holds nothing back, and hands every whole answer to `each`. An
+    /// error also when the server has closed.
     pub(super) fn receive(
         &mut self,
         mut each: impl FnMut(&Header, &[u8]) -> Result<(), CqlError>,
     ) -> Result<(), Failure> {
-        let n = match self.stream.read(&mut self.input[self.filled..]) {
+        self.receive_once(&mut each)?;
+        while self.wire.holds_back() {
+            self.receive_once(&mut each)?;
+        }
+        Ok(())
+    }
+
+    fn receive_once(
+        &mut self,
+        mut each: impl FnMut(&Header, &[u8]) -> Result<(), CqlError>,
+    ) -> Result<(), Failure> {
+        let n = match self.wire.read(&mut self.input[self.filled..]) {
             Ok(0) => return Err(Failure::Lost(io::ErrorKind::UnexpectedEof.into())),
             Ok(n) => n,
             Err(e)

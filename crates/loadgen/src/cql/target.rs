@@ -1,8 +1,8 @@
 //! Options that the tools share: where to connect, and how.
 
-use std::{str::FromStr, time::Duration};
+use std::{path::PathBuf, str::FromStr, time::Duration};
 
-use super::ConnectOptions;
+use super::{ConnectOptions, CqlError, trusting};
 use afterglow_cql::{frame::Version, message::Consistency};
 
 /// Where to connect and how.
@@ -24,13 +24,20 @@ pub struct Target {
     /// Password of the user.
     #[arg(long, env = "CQL_PASSWORD", hide_env_values = true, requires = "user")]
     pub password: Option<String>,
+    /// Speak TLS with servers whose certificate this CA (PEM) has signed, for the host given.
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
 }
 
 impl Target {
     /// The options of a connection to it.
-    pub fn connect(&self) -> ConnectOptions {
+    ///
+    /// # Errors
+    /// The CA's file cannot be used.
+    pub fn connect(&self) -> Result<ConnectOptions, CqlError> {
         let credentials = self.user.clone().zip(self.password.clone());
-        ConnectOptions { version: self.protocol, credentials, ..ConnectOptions::default() }
+        let tls = self.tls_ca.as_deref().map(trusting).transpose()?;
+        Ok(ConnectOptions { version: self.protocol, credentials, tls, ..ConnectOptions::default() })
     }
 }
 

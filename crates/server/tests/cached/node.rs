@@ -219,7 +219,8 @@ impl Node {
     /// A client that logs in.
     pub fn log_in(&self, version: Version, user: &str, password: &str) -> Result<Client, CqlError> {
         let credentials = Some((user.to_owned(), password.to_owned()));
-        let options = ConnectOptions { version, credentials, timeout: GIVE_UP };
+        let options =
+            ConnectOptions { version, credentials, timeout: GIVE_UP, ..ConnectOptions::default() };
         Connection::open(&self.address.to_string(), &options).map(Client)
     }
 

@@ -11,7 +11,7 @@ use std::thread;
 use afterglow::tls::{ClientFiles, ClientTls, ServerFiles, ServerTls, TlsSession};
 
 /// A file of the certificates for tests.
-fn file(name: &str) -> PathBuf {
+pub fn file(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls")).join(name)
 }
 
@@ -26,8 +26,13 @@ fn key(name: &str) -> (tempfile::TempDir, PathBuf) {
 
 /// A server with the certificate `server`.
 pub fn server(client_ca: Option<&str>) -> Arc<ServerTls> {
-    let (_dir, key) = key("server.key");
-    let (certificates, client_ca) = (file("server.pem"), client_ca.map(file));
+    server_with("server", client_ca)
+}
+
+/// A server with a certificate of that name.
+pub fn server_with(name: &str, client_ca: Option<&str>) -> Arc<ServerTls> {
+    let (_dir, key) = key(&format!("{name}.key"));
+    let (certificates, client_ca) = (file(&format!("{name}.pem")), client_ca.map(file));
     let files = ServerFiles { certificates, key, private_key: true, client_ca };
     Arc::new(ServerTls::open(files).unwrap())
 }

@@ -6,6 +6,13 @@ use std::time::Duration;
 
 use afterglow::frontend::cql::Cluster;
 use afterglow_cql::frame::{Opcode, Version};
+use afterglow_cql::message::Consistency;
+use afterglow_loadgen::cql::load::{LoadOptions, load};
+use afterglow_loadgen::cql::run::{RunOptions, Verify, Warm, run};
+use afterglow_loadgen::cql::table::TableSpec;
+use afterglow_loadgen::cql::{ConnectOptions, Connection, trusting};
+use afterglow_loadgen::result::LoadShape;
+use afterglow_loadgen::ycsb::Distribution;
 use afterglow_testkit::fake_backend::FakeBackend;
 
 use crate::client::{Client, wait_until};
@@ -172,4 +179,96 @@ fn a_database_of_another_ca_or_without_tls_is_not_talked_to() {
     // With the right one it is.
     let proxy = Proxy::secured(gated, None, Some(gate::client("ca.pem", None)));
     asks(&mut proxy.client(Version::V5), "SELECT v FROM ks.t");
+}
+
+/// The load client's options: it trusts that CA.
+fn trusts(ca: &str, version: Version) -> ConnectOptions {
+    let tls = Some(trusting(&gate::file(ca)).unwrap());
+    ConnectOptions { version, tls, ..ConnectOptions::default() }
+}
+
+#[test]
+fn the_load_client_writes_and_reads_over_tls() {
+    const RECORDS: u64 = 60;
+    // What is in flight is more than a record of TLS, and than the client and TLS take at once.
+    let table = TableSpec {
+        keyspace: "ycsb".into(),
+        table: "usertable".into(),
+        records: RECORDS,
+        fields: 3,
+        field_size: 20_000,
+        zeros: 40,
+    };
+    for version in [Version::V4, Version::V5] {
+        let (_fake, proxy) = secured(version, None);
+        let hosts = vec![proxy.front_end.address().to_string()];
+        let connect = trusts("ca.pem", version);
+        let loads = LoadOptions {
+            table: table.clone(),
+            hosts: hosts.clone(),
+            connect: connect.clone(),
+            create: true,
+            consistency: Consistency::One,
+            threads: 1,
+            connections: 2,
+            in_flight: 16,
+            attempts: 20,
+        };
+        assert_eq!(load(&loads, |_| ()).unwrap().records, RECORDS);
+        let shape = LoadShape {
+            table: table.clone(),
+            distribution: Distribution::Sequential,
+            hot_set: 0.2,
+            read_ratio: 1.0,
+            threads: 1,
+            connections: 2,
+            in_flight: 16,
+            rate: None,
+            seed: 1,
+        };
+        let reads = RunOptions {
+            label: "test".into(),
+            scenario: "test".into(),
+            load: shape,
+            hosts,
+            owned: false,
+            connect,
+            consistency: Consistency::One,
+            reconnect: false,
+            poisson: false,
+            polls: false,
+            warm: Warm::For(Duration::ZERO),
+            duration: Duration::from_secs(60),
+            operations: Some(4 * RECORDS),
+            verify: Verify::All,
+            watch: Vec::new(),
+            metrics: None,
+        };
+        let result = run(&reads, |_| ()).unwrap();
+        assert!(result.is_clean(), "{:?}", result.errors);
+        assert_eq!((result.operations, result.verified), (4 * RECORDS, 4 * RECORDS));
+    }
+}
+
+#[test]
+fn the_load_client_says_why_it_has_no_tls_and_what_to_do() {
+    for (file, cause) in [("gone.pem", "No such file"), ("server.key", "no certificate")] {
+        let said = trusting(&gate::file(file)).unwrap_err().to_string();
+        assert!(said.contains(cause) && said.contains("name a PEM file"), "{said}");
+    }
+    let (fake, ours) = secured(Version::V5, None);
+    let elsewhere =
+        Proxy::secured(fake.address(), Some(gate::server_with("elsewhere", None)), None);
+    let plain = Proxy::before(fake.address());
+    for (proxy, ca, cause, remedy) in [
+        (&ours, "other-ca.pem", "has not signed", "name the CA that has"),
+        (&elsewhere, "ca.pem", "does not name 127.0.0.1", "connect by a name that it has"),
+        (&plain, "ca.pem", "speaks no TLS", "leave out --tls-ca"),
+    ] {
+        let address = proxy.front_end.address().to_string();
+        let opened = Connection::open(&address, &trusts(ca, Version::V5));
+        let said = opened.unwrap_err().to_string();
+        assert!(said.contains(cause) && said.contains(remedy), "{said}");
+        assert!(said.contains(&address), "{said}");
+    }
 }

@@ -90,7 +90,7 @@ pub fn run(options: &HistoryArgs) -> Outcome {
     settings.consistency = options.target.consistency;
     let timeout = settings.connect.timeout;
     settings.connect =
-        afterglow_loadgen::cql::ConnectOptions { timeout, ..options.target.connect() };
+        afterglow_loadgen::cql::ConnectOptions { timeout, ..options.target.connect()? };
     settings.create_table()?;
     let history = History::start(settings);
     let started = Instant::now();
