@@ -79,11 +79,21 @@ impl Stranger {
     /// What comes next but signs of life: its kind and its message; `None` at the end.
     pub fn hear(&mut self) -> Option<Heard> {
         loop {
+            match self.hear_any() {
+                Some(Heard::Alive) => {}
+                heard => return heard,
+            }
+        }
+    }
+
+    /// What comes next, be it a sign of life; `None` at the end, or when nothing came in time.
+    pub fn hear_any(&mut self) -> Option<Heard> {
+        loop {
             let keys = self.keys.as_mut().expect("the handshake is over");
             if let Some(sealed) = self.inbox.frame(16 << 20).expect("a good length") {
                 let payload = keys.opener.open(sealed).expect("it opens");
                 match Payload::read(payload).expect("it can be read") {
-                    Payload::Alive => continue,
+                    Payload::Alive => return Some(Heard::Alive),
                     Payload::Control(Frame::Credit(credit)) => return Some(Heard::Credit(credit)),
                     Payload::Control(_) => return Some(Heard::Hello),
                     Payload::Message(bytes) => return Some(Heard::Message(bytes.to_vec())),
@@ -115,4 +125,6 @@ pub enum Heard {
     Credit(Credit),
     Message(Vec<u8>),
     Request(Vec<u8>),
+    /// A sign of life.
+    Alive,
 }
