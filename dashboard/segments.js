@@ -8,12 +8,12 @@ const MOST_CELLS = 12000;
 /** The colour of a state; of sealed ones the part that is alive decides how full it is. */
 const COLORS = {
   free: "free", open: "accent", sealing: "third", sealed: "flash", reclaiming: "miss",
-  retired: "bad",
+  retired: "bad", checkpoint: "dram",
 };
 const MEANING = {
   free: "holds nothing", open: "is being filled", sealing: "its last writes are under way",
   sealed: "written; paler: less of it is alive", reclaiming: "is being emptied",
-  retired: "writing it failed",
+  retired: "writing it failed", checkpoint: "holds the saved index, which has grown",
 };
 
 const colorOf = (name) => getComputedStyle(document.body).getPropertyValue(`--${name}`).trim();

@@ -115,7 +115,7 @@ def test_the_page_shows_what_the_load_did(browser, loaded):
     assert f"DRAM {dram / (OBJECTS + 500) * 100:.1f} %" in text(browser, "[data-tile='Hit ratio']")
 
     # Every segment is on the map, in its state.
-    states = ["free", "open", "sealing", "sealed", "reclaiming", "retired"]
+    states = ["free", "open", "sealing", "sealed", "reclaiming", "retired", "checkpoint"]
     counts = [int(cell(browser, "#segments", state).replace(",", "")) for state in states]
     assert sum(counts) == read.value("afterglow_engine_flash_segments")
     assert counts[3] > 0 and counts[5] == 0

@@ -34,6 +34,7 @@ HISTORIES = {
     "engine": [
         "sim::scenarios",
         "sim::copies",
+        "sim::growth",
         "sim::openings",
         "sim::reinsertion",
         "sim::what_once_failed",

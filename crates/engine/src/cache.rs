@@ -45,7 +45,8 @@ pub struct Cache {
     opening: Opening,
     /// How long its end waits for a device that does not answer.
     timeout: Duration,
-    /// What the DRAM tier was opened with; held while it is resized.
+    /// What the DRAM tier was opened with, and what the index has grown by in lives before; held
+    /// while it is resized.
     dram_at_opening: Mutex<u64>,
     /// Held for as long as the cache is open.
     _lock: DirLock,
@@ -117,7 +118,8 @@ impl Cache {
                 })
                 .map_err(|source| OpenError::Thread { source })?
         };
-        let dram_at_opening = Mutex::new(core.stats().dram_capacity);
+        let grown = core.shards.iter().map(|shard| shard.lock().index.grown_bytes() as u64);
+        let dram_at_opening = Mutex::new(core.stats().dram_capacity + grown.sum::<u64>());
         let cache = Self {
             core,
             shared,

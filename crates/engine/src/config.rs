@@ -15,9 +15,12 @@ pub struct Config {
     /// Bytes of memory for everything: index, DRAM tier, write buffers, epochs. Default 256 MiB, at
     /// least 16 MiB.
     pub memory: u64,
-    /// Share of `memory` for the index; default: what the flash needs at 1 KiB per object, at most
-    /// a quarter of `memory`.
+    /// Share of `memory` that the index begins with; default: what the flash needs at 1 KiB per
+    /// object, at most a quarter of `memory`.
     pub index_memory: Option<u64>,
+    /// Whether the index may grow where objects turn out to be smaller: to sixteen times what it
+    /// begins with, by at most half of the DRAM tier's memory. Default: it may.
+    pub index_growth: bool,
     /// How to talk to the devices.
     pub io: IoEngine,
     /// Bytes per segment: a power of two from 64 KiB to 16 MiB. Default: 16 MiB, or smaller so that
@@ -59,6 +62,7 @@ impl Config {
             devices,
             memory: 256 << 20,
             index_memory: None,
+            index_growth: true,
             io: IoEngine::Auto,
             segment_size: None,
             journal_size: 64 << 20,

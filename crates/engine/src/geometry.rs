@@ -3,10 +3,12 @@
 use crate::config::Config;
 use crate::device::DeviceInfo;
 use crate::error::OpenError;
-use crate::format::checkpoint::{SEGMENT_ENTRY, area_len};
+use crate::format::checkpoint::{
+    BLOCK_HEADER, BLOCK_LINES, Header, SEGMENT_ENTRY, area_len, stride,
+};
 use crate::format::superblock::Superblock;
 use crate::format::{BLOCK, round_up};
-use crate::index::MAX_SEGMENTS;
+use crate::index::{LINE_BYTES, MAX_GROUP, MAX_SEGMENTS};
 
 /// Largest segment.
 const MAX_SEGMENT: u64 = crate::format::MAX_SEGMENT as u64;
@@ -25,14 +27,31 @@ const INDEX_SHARE: u64 = 64;
 /// How memory is divided, in bytes unless said otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// Index lines of each shard.
+    /// Index lines of each shard that it is made with.
     pub lines: usize,
+    /// Lines it has from the start: more where it had grown before.
+    pub lines_now: usize,
+    /// Lines it may grow to: half of the DRAM tier's memory besides.
+    pub most_lines: usize,
     /// DRAM tier of each shard.
     pub dram: usize,
     /// Objects each shard's sketch is made for.
     pub sketch: usize,
     /// Closed chunks that may wait for the device.
     pub chunks: u32,
+}
+
+impl Memory {
+    /// The same for a cache whose index has grown to what a checkpoint has: the DRAM tier has less.
+    pub fn grown_to(self, header: &Header) -> Self {
+        let lines = match header.base == self.lines as u64 {
+            true => (header.lines as usize).clamp(self.lines, self.most_lines),
+            // It is rebuilt, and grows as it must.
+            false => self.lines,
+        };
+        let more = (lines - self.lines) * LINE_BYTES;
+        Self { lines_now: lines, dram: self.dram - more, ..self }
+    }
 }
 
 fn segment_size(config: &Config, flash: u64) -> Result<u32, OpenError> {
@@ -106,7 +125,7 @@ fn index_cap(flash: u64) -> u64 {
 }
 
 /// Most bytes of tables a checkpoint of a cache of that much flash may have.
-fn tables_cap(flash: u64, segment_size: u32) -> u64 {
+pub fn tables_cap(flash: u64, segment_size: u32) -> u64 {
     (flash / INDEX_SHARE).clamp(32 << 10, 32 << 20)
         + flash / u64::from(segment_size) * SEGMENT_ENTRY as u64
 }
@@ -163,12 +182,30 @@ pub fn memory(config: &Config, flash: u64, segment_size: u32) -> Result<Memory, 
         );
         return Err(OpenError::Config(why));
     };
+    let lines = (index / LINE_BYTES as u64 / shards).max(1) as usize;
+    let dram = (dram / shards) as usize;
+    let most_lines = match config.index_growth {
+        false => lines,
+        true => most_lines(lines, dram, segment_size),
+    };
     Ok(Memory {
-        lines: (index / 64 / shards).max(1) as usize,
-        dram: (dram / shards) as usize,
+        lines,
+        lines_now: lines,
+        most_lines,
+        dram,
         sketch: (sketch / 4 / shards) as usize,
         chunks: chunks as u32,
     })
+}
+
+/// Lines that a shard of `lines` lines and `dram` bytes of DRAM tier may grow to. A block of its
+/// checkpoint must fit a segment.
+fn most_lines(lines: usize, dram: usize, segment_size: u32) -> usize {
+    let most = (lines + dram / 2 / LINE_BYTES).min(lines * MAX_GROUP);
+    match u64::from(segment_size) >= stride(BLOCK_LINES) {
+        true => most,
+        false => most.min((segment_size as usize - BLOCK_HEADER) / LINE_BYTES).max(lines),
+    }
 }
 
 #[cfg(test)]

@@ -44,9 +44,8 @@ pub struct ShardSlot {
 }
 
 impl ShardSlot {
-    /// An empty shard.
-    pub fn new(lines: usize, dram: usize, sketch: usize, table: Arc<SegmentTable>) -> Self {
-        let index = IndexWriter::with_lines(lines);
+    /// A shard without objects: `dram` bytes of DRAM tier, a sketch for `sketch` objects.
+    pub fn new(index: IndexWriter, dram: usize, sketch: usize, table: Arc<SegmentTable>) -> Self {
         let reader = index.reader();
         let (dram, sketch) = (DramTier::new(dram), FrequencySketch::new(sketch));
         let state = Shard {
@@ -147,7 +146,7 @@ impl Shard {
     /// Whether flash has a copy of `hash` at `location`, or will have one. The index points there,
     /// and the segment has neither failed to be written nor been given up.
     pub fn is_copied(&self, hash: u64, location: Location) -> bool {
-        let gone = [SegmentState::Retired, SegmentState::Free];
+        let gone = [SegmentState::Retired, SegmentState::Free, SegmentState::Checkpoint];
         self.is_at(hash, location) && !gone.contains(&self.table.state(location.segment))
     }
 

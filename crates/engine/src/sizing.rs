@@ -6,10 +6,11 @@
 
 use crate::config::Config;
 use crate::error::OpenError;
-use crate::format::checkpoint::SEGMENT_ENTRY;
+use crate::format::checkpoint::{SEGMENT_ENTRY, segments_needed};
 use crate::format::footer::{self, footer_len};
 use crate::format::{journal, record};
 use crate::geometry;
+use crate::index::{LINE_BYTES, SLOTS_PER_LINE};
 use crate::recovery::Outlook;
 use crate::tier::ENTRY_OVERHEAD;
 
@@ -51,6 +52,31 @@ impl Outlook {
         Self::divided(config, &blocks)
     }
 
+    /// The same once flash is full of objects of `len` bytes of key and value. The index has grown
+    /// for them as far as it may. It has taken memory from the DRAM tier, and segments for its
+    /// checkpoints.
+    #[must_use]
+    pub fn grown_for(&self, len: usize) -> Self {
+        let (shards, slots_a_line) = (u64::from(self.shards), SLOTS_PER_LINE as u64);
+        let wanted = (self.flash_records(len) * 100).div_ceil(INDEX_FILL);
+        let most = self.index_slots_most.max(self.index_slots);
+        let slots = wanted.next_multiple_of(slots_a_line * shards).clamp(self.index_slots, most);
+        let bytes = slots / slots_a_line * LINE_BYTES as u64;
+        let [area, tables] = self.area;
+        let lines = slots / slots_a_line / shards;
+        let needed = match slots > self.index_slots {
+            true => segments_needed(self.shards, lines, tables, area, self.segment_size),
+            false => None,
+        };
+        Self {
+            index_slots: slots,
+            index_bytes: bytes,
+            dram: self.dram.saturating_sub(bytes - self.index_bytes),
+            segments: self.segments.saturating_sub(2 * needed.unwrap_or(0)),
+            ..*self
+        }
+    }
+
     /// Objects of `len` bytes of key and value that the DRAM tier holds.
     #[must_use]
     pub fn dram_objects(&self, len: usize) -> u64 {
@@ -72,7 +98,7 @@ impl Outlook {
         self.segments.saturating_sub(free) * self.records_a_segment(len)
     }
 
-    /// Objects that the index has slots for before it evicts many.
+    /// Objects that the index has slots for before it grows or evicts many.
     #[must_use]
     pub fn index_objects(&self) -> u64 {
         self.index_slots * INDEX_FILL / 100

@@ -3,7 +3,9 @@
 //! The first byte of an input says whether checksums are put right before parsing (odd) or not.
 //! What was parsed is encoded again and must come out as it was.
 
-use afterglow_engine::format::checkpoint::{self, Header, NamespaceKills, SegmentEntry, Tables};
+use afterglow_engine::format::checkpoint::{
+    self, BlockPlace, Header, NamespaceKills, SegmentEntry, Tables,
+};
 use afterglow_engine::format::footer::{self, SegmentId};
 use afterglow_engine::format::journal::{self, Event};
 use afterglow_engine::format::record::{self, Meta};
@@ -165,8 +167,19 @@ fn checkpoint(data: &[u8]) {
         let Some(header) = Header::decode(&bytes, &UUID, area) else { continue };
         assert_eq!(Header::decode(&header.encode(), &UUID, area), Some(header));
         assert!(header.shards > 0 && header.lines > 0, "an index without lines");
-        let last = header.block_at(header.shards - 1, header.blocks_per_shard() - 1);
-        assert!(last + checkpoint::stride(header.lines) <= header.tables_at());
+        assert!((1..=header.lines).contains(&header.base), "a base of no lines");
+        let last = (header.shards - 1, header.blocks_per_shard() - 1);
+        match header.block_at(last.0, last.1, area, SEGMENT_SIZE) {
+            BlockPlace::Area(at) => {
+                let end = if header.grown { area } else { header.tables_at() };
+                assert!(at + checkpoint::stride(header.lines) <= end);
+            }
+            BlockPlace::Segment(_, at) => {
+                assert!(
+                    header.grown && at + checkpoint::stride(header.lines) <= SEGMENT_SIZE.into()
+                );
+            }
+        }
         assert!(header.tables_at().checked_add(header.tables_len).is_some_and(|end| end <= area));
     }
 }
@@ -181,11 +194,15 @@ fn checkpoint_seeds() -> Vec<Vec<u8>> {
         journal_epoch: 1,
         shards: 2,
         lines: 20,
+        base: 20,
+        grown: false,
         segments: 12,
         tables_len: 500,
         tables_checksum: 8,
     };
-    both(&header.encode()[..112]).to_vec()
+    let grown = Header { base: 5, grown: true, ..header };
+    let seeds = [header, grown].map(|header| both(&header.encode()[..120]));
+    seeds.concat()
 }
 
 fn index_block(data: &[u8]) {
@@ -238,6 +255,7 @@ fn tables_seeds() -> Vec<Vec<u8>> {
         let tables = Tables {
             segments: vec![segment; n.into()],
             namespaces: vec![ns(0, n.into()), ns(1, 0)],
+            areas: [vec![4; n.into()], vec![]],
         };
         [vec![n], tables.encode()].concat()
     };

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use afterglow_engine::device::area::boot_id;
-use afterglow_engine::format::checkpoint::{BLOCK_LINES, Header, stride};
+use afterglow_engine::format::checkpoint::{BLOCK_LINES, BlockPlace, Header, stride};
 use afterglow_engine::format::state::StateFile;
 use afterglow_engine::format::superblock::{Found, RESERVED, Superblock};
 use afterglow_engine::format::{BLOCK, footer, journal, record};
@@ -158,7 +158,7 @@ impl Image {
             let Some(header) = self.header(area) else { continue };
             regions.push((FLASH, area..area + 112));
             for shard in 0..header.shards {
-                let at = area + header.block_at(shard, 0) as usize;
+                let at = self.block_at(area, &header, shard, 0);
                 regions.push((FLASH, at..at + stride(header.lines) as usize));
             }
             let at = area + header.tables_at() as usize;
@@ -181,6 +181,13 @@ impl Image {
 
     fn header(&self, area: usize) -> Option<Header> {
         Header::decode(self.files[FLASH].get(area..)?, &self.block.uuid, self.block.area)
+    }
+
+    fn block_at(&self, area: usize, header: &Header, shard: u32, block: u64) -> usize {
+        match header.block_at(shard, block, self.block.area, self.block.segment_size) {
+            BlockPlace::Area(offset) => area + offset as usize,
+            BlockPlace::Segment(..) => unreachable!("the index of the image has not grown"),
+        }
     }
 
     fn segment(&self, segment: u32) -> Range<usize> {
@@ -221,14 +228,14 @@ impl Image {
         }
         seal::checkpoint_header(&mut flash[area..area + BLOCK as usize], &uuid);
         let Some(header) = self.header(area) else { return };
-        let flash = &mut self.files[FLASH];
         for shard in 0..header.shards {
             for block in 0..header.blocks_per_shard() {
-                let at = area + header.block_at(shard, block) as usize;
-                let bytes = &mut flash[at..at + stride(header.lines) as usize];
+                let at = self.block_at(area, &header, shard, block);
+                let bytes = &mut self.files[FLASH][at..at + stride(header.lines) as usize];
                 seal::block(bytes, &uuid, header.sequence, shard, block * BLOCK_LINES);
             }
         }
+        let flash = &mut self.files[FLASH];
         let at = area + header.tables_at() as usize;
         let tables = flash[at..at + header.tables_len as usize].to_vec();
         let header_bytes = &mut flash[area..area + BLOCK as usize];

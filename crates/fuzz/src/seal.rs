@@ -69,10 +69,13 @@ fn block_seed(uuid: &[u8; 16], sequence: u64) -> u64 {
 /// The header of a checkpoint.
 pub fn checkpoint_header(bytes: &mut [u8], uuid: &[u8; 16]) {
     put(bytes, 0, b"aglowCKP");
-    put(bytes, 8, &FORMAT_VERSION.to_le_bytes());
     put(bytes, 16, uuid);
-    let sum = checksum(0, &bytes[..104]);
-    put(bytes, 104, &sum.to_le_bytes());
+    // That of an index that has grown has one field more.
+    let at = if bytes[8] == 2 && bytes.len() >= 120 { 112 } else { 104 };
+    let format = if at == 112 { 2 } else { FORMAT_VERSION };
+    put(bytes, 8, &format.to_le_bytes());
+    let sum = checksum(0, &bytes[..at]);
+    put(bytes, at, &sum.to_le_bytes());
 }
 
 /// The checksum of a checkpoint's tables, which stands in its header.

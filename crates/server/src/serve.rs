@@ -323,17 +323,17 @@ pub fn check(config: &Config) -> Result<Checked, ServeError> {
     Ok(Checked { outlook: ready.outlook, served_by, intents })
 }
 
-/// Flash for a slot of the index from which on it is worth a warning: few objects are so large on
-/// average.
+/// Bytes of flash for a slot, of an index as large as it may get, from which on it is worth a
+/// warning: few objects are so large on average.
 const WIDE_SLOT: u64 = 4096;
 
 /// What is to be said where the index has room for few objects beside the flash.
 pub fn small_index(outlook: &Outlook) -> Option<String> {
-    let bytes = outlook.flash / outlook.index_slots.max(1);
+    let bytes = outlook.flash / outlook.index_slots_most.max(1);
     (bytes > WIDE_SLOT).then(|| {
         format!(
-            "the index has one slot for {bytes} bytes of flash: objects that are smaller on average are given up before flash is full. \
-             Raise --memory, of which a quarter may be index"
+            "the index can grow to one slot for {bytes} bytes of flash: objects that are smaller on average are given up before flash \
+             is full. Raise --memory, of which half may become index"
         )
     })
 }

@@ -9,7 +9,8 @@
 //!
 //! 1. Read the journal's head.
 //! 2. Read the version floor.
-//! 3. Take and release every shard's lock once.
+//! 3. Take and release every shard's lock once. The index of a shard does not grow from then on,
+//!    until all its lines are captured: the header has counted them.
 //!
 //! A change with a lower version has then finished. A change with a higher version writes its
 //! journal entry at or above the head that was read. So the lines, captured afterwards, contain
@@ -26,9 +27,7 @@ use super::parts::checkpoint::{CheckpointIo, CheckpointPhase, CheckpointRun, Tod
 use super::state::bytes;
 use super::{Background, Purpose};
 use crate::device::{AlignedBuf, DeviceId, Io, IoKind, IoOutput};
-use crate::format::checkpoint::{
-    BLOCK_LINES, Header, Tables, area_len, decode_block, encode_block, stride,
-};
+use crate::format::checkpoint::{BLOCK_LINES, Header, Tables, decode_block, encode_block, stride};
 use crate::format::{BLOCK, round_up};
 
 /// I/Os of a checkpoint in flight.
@@ -113,15 +112,17 @@ impl Background {
         let head = core.journal.head();
         let floor = core.versions.peek();
         for slot in &core.shards {
-            drop(slot.lock());
+            core.hold_index(&mut slot.lock());
         }
         drop(core.namespaces.removing.write());
         // The table first: a segment that is sealed in between counts as open, which costs journal
         // and nothing else.
         let position = core.table.oldest_open_position().map_or(head, |p| p.min(head));
         let namespaces = core.namespaces.list.read().iter().map(|ns| ns.kills()).collect();
-        let tables = Tables { segments: core.table.entries(), namespaces };
-        let lines = core.shards[0].index.lines() as u64;
+        let areas = self.checkpoint.areas.segments().clone();
+        let tables = Tables { segments: core.table.entries(), namespaces, areas };
+        let lines = core.shards.iter().map(|slot| slot.index.lines()).max().unwrap_or(0) as u64;
+        let base = core.shards[0].index.base_lines() as u64;
         // A version, never used before: blocks of an attempt that failed must not pass for blocks
         // of this one.
         let sequence = core.versions.take();
@@ -136,6 +137,8 @@ impl Background {
             journal_epoch: core.state.lock().journal_epoch,
             shards: core.shards.len() as u32,
             lines,
+            base,
+            grown: lines > base || tables.has_segments(),
             segments: core.table.len(),
             tables_len: encoded.len() as u64,
             tables_checksum: Tables::sum(&encoded, &core.uuid, sequence),
@@ -143,18 +146,20 @@ impl Background {
         self.checkpoint.wanted = false;
         (self.checkpoint.head, self.checkpoint.opened) = (head, core.table.opened());
         self.checkpoint.appended = core.table.appended();
-        if area_len(header.shards, lines, header.tables_len) > self.checkpoint.areas[2] {
+        if !self.checkpoint.areas.fits(&core.table, &header, which) {
+            self.let_indexes_go();
             return self.shrink_tables();
+        }
+        if header.grown {
+            coverage_mark!(CheckpointGrown);
         }
         let blocks = (0..header.shards)
             .flat_map(|s| (0..header.blocks_per_shard()).map(move |b| Todo::Block(s, b)));
         let pieces = (0..encoded.len()).step_by(PIECE).map(Todo::Tables);
         let todo = blocks.chain(pieces).collect();
-        let area = self.checkpoint.areas[which as usize];
         let (phase, in_flight, failed) = (CheckpointPhase::Blocks, 0, false);
         self.checkpoint.run = Some(CheckpointRun {
             header,
-            area,
             which,
             tables: encoded,
             phase,
@@ -163,6 +168,15 @@ impl Background {
             failed,
             named_before: None,
         });
+    }
+
+    /// Indexes may grow again, and slots may move between all lines.
+    fn let_indexes_go(&self) {
+        for slot in &self.core.shards {
+            let mut shard = slot.lock();
+            shard.index.set_captured(0);
+            shard.index.let_go();
+        }
     }
 
     /// The kill tables do not fit the area: the namespace with the largest one is cleared, and with
@@ -188,17 +202,19 @@ impl Background {
             }
             let Some(todo) = run.todo.pop_front() else { return };
             run.in_flight += 1;
-            let (header, area) = (run.header, run.area);
+            let (header, which) = (run.header, run.which);
+            let area = self.checkpoint.areas.offset(which);
+            let block_at = |block: (u32, u64)| {
+                let at = self.checkpoint.areas.block(&self.core.table, &header, which, block);
+                let (device, offset) = at.expect("a checkpoint is begun where it has its place");
+                (device.0, offset)
+            };
             let (part, device, offset, kind) = match todo {
                 Todo::Block(shard, block) => {
+                    let (device, offset) = block_at((shard, block));
                     let data = self.capture(&header, shard, block);
                     self.core.totals.metadata_bytes.add(data.len() as u64);
-                    (
-                        CheckpointIo::Write,
-                        0,
-                        area + header.block_at(shard, block),
-                        IoKind::Write { data: data.into() },
-                    )
+                    (CheckpointIo::Write, device, offset, IoKind::Write { data: data.into() })
                 }
                 Todo::Tables(from) => {
                     let bytes = &run.tables[from..run.tables.len().min(from + PIECE)];
@@ -219,16 +235,17 @@ impl Background {
                 }
                 Todo::Flush(device) => (CheckpointIo::Flush, device, 0, IoKind::Sync),
                 Todo::Check(part) => {
-                    let (offset, len) = match &part {
+                    let ((device, offset), len) = match &part {
                         CheckpointIo::ReadBlock { shard, block } => {
-                            (header.block_at(*shard, *block), stride(header.lines))
+                            (block_at((*shard, *block)), stride(header.lines))
                         }
                         CheckpointIo::ReadTables => {
-                            (header.tables_at(), round_up(header.tables_len, BLOCK.into()))
+                            let len = round_up(header.tables_len, BLOCK.into());
+                            ((0, area + header.tables_at()), len)
                         }
-                        _ => (0, BLOCK.into()),
+                        _ => ((0, area), BLOCK.into()),
                     };
-                    (part, 0, area + offset, IoKind::Read { len: len as u32 })
+                    (part, device, offset, IoKind::Read { len: len as u32 })
                 }
             };
             self.submit(out, Purpose::Checkpoint(part), DeviceId(device), offset, kind);
@@ -237,17 +254,25 @@ impl Background {
 
     /// The lines of a block as they are now.
     fn capture(&self, header: &Header, shard: u32, block: u64) -> AlignedBuf {
-        let first = block * BLOCK_LINES;
-        let last = (first + BLOCK_LINES).min(header.lines);
         let slot = &self.core.shards[shard as usize];
+        // Shards have grown by different numbers of lines.
+        let lines = slot.index.lines() as u64;
+        let first = (block * BLOCK_LINES).min(lines);
+        let last = (first + BLOCK_LINES).min(lines);
         let lines: Vec<[u64; 8]> = {
             // Under the lock no slot is between two lines of this block, and from now on none comes
             // into it from a later one.
             let mut shard = slot.lock();
-            shard.index.set_captured(last as usize);
+            if block + 1 == header.blocks_per_shard() {
+                shard.index.set_captured(0);
+                shard.index.let_go();
+            } else {
+                shard.index.set_captured(last as usize);
+            }
             slot.index.line_words(first as usize..last as usize).collect()
         };
         let mut data = AlignedBuf::zeroed(stride(header.lines) as usize);
+        let first = block * BLOCK_LINES;
         encode_block(&mut data, &header.uuid, header.sequence, shard, first, &lines);
         data
     }
@@ -273,7 +298,7 @@ impl Background {
                 sum == header.tables_checksum
             }),
             CheckpointIo::ReadHeader => {
-                let area = self.checkpoint.areas[2];
+                let area = self.checkpoint.areas.bytes();
                 bytes(result).is_ok_and(|b| Header::decode(&b, &header.uuid, area) == Some(*header))
             }
         };
@@ -286,7 +311,7 @@ impl Background {
         if run.failed {
             self.core.totals.checkpoint_failures.inc();
             self.checkpoint.run = None;
-            self.core.shards.iter().for_each(|slot| slot.lock().index.set_captured(0));
+            self.let_indexes_go();
             self.checkpoint.ended = Some(now);
             return;
         }

@@ -8,9 +8,9 @@
 //! an exact segment, or one written since the checkpoint, stay: whoever entered them knew the
 //! version. Then the index is exact and the map is dropped.
 //!
-//! If the number of lines or shards differs from the checkpoint's, the index is rebuilt. The lines
-//! go to a temporary index of the old shape. Then every footer is read, or the whole segment if its
-//! footer is lost. A record is live if and only if its old slot points at just that place.
+//! If the number of base lines or shards differs from the checkpoint's, the index is rebuilt. The
+//! lines go to a temporary index of the old shape. Then every footer is read, or the whole segment
+//! if its footer is lost. A record is live if and only if its old slot points at just that place.
 
 use crate::sync::atomic::Ordering;
 use std::io;
@@ -18,7 +18,7 @@ use std::io;
 use super::parts::load::LoadIo;
 use super::state::bytes;
 use super::{Background, Purpose};
-use crate::device::{DeviceId, Io, IoKind, IoOutput};
+use crate::device::{AlignedBuf, Io, IoKind, IoOutput};
 use crate::format::checkpoint::{BLOCK_LINES, decode_block, stride};
 use crate::format::footer;
 use crate::index::Slot;
@@ -60,6 +60,8 @@ impl Background {
         let Some(load) = &mut self.load else { return false };
         let Some((segment, generation)) = load.exact.pop_front() else { return false };
         let found = SegmentReader::new(&self.core, load.warm.len()).exact(segment, generation);
+        self.grow_for_records(&found.entries);
+        let Some(load) = &mut self.load else { return false };
         recovery::enter(&self.core, &found, &load.warm);
         load.tell(&self.core);
         if !load.has_unread() {
@@ -76,16 +78,16 @@ impl Background {
             }
             let Some((shard, block)) = load.blocks.pop_front() else { return };
             load.reading += 1;
-            let (header, area) = load.checkpoint.expect("blocks are those of a checkpoint");
-            let offset = self.core.areas[area as usize] + header.block_at(shard, block);
+            let (header, which) = load.checkpoint.expect("blocks are those of a checkpoint");
+            let (areas, table) = (&self.checkpoint.areas, &self.core.table);
+            let Some((device, offset)) = areas.block(table, &header, which, (shard, block)) else {
+                load.reading -= 1;
+                self.core.totals.lost_index_blocks.inc();
+                continue;
+            };
             let kind = IoKind::Read { len: stride(header.lines) as u32 };
-            self.submit(
-                out,
-                Purpose::Load(LoadIo::Block { shard, block }),
-                DeviceId(0),
-                offset,
-                kind,
-            );
+            let part = LoadIo::Block { shard, block };
+            self.submit(out, Purpose::Load(part), device, offset, kind);
         }
     }
 
@@ -115,37 +117,46 @@ impl Background {
         load.reading -= 1;
         let read = bytes(result).ok();
         match part {
-            LoadIo::Block { shard, block } => {
-                let first = block * BLOCK_LINES;
-                let (header, _) = load.checkpoint.expect("blocks are those of a checkpoint");
-                let lines = read
-                    .and_then(|b| decode_block(&b, &self.core.uuid, header.sequence, shard, first));
-                match lines {
-                    Some(lines) => load.enter_lines(&self.core, shard, first, &lines),
-                    None => self.core.totals.lost_index_blocks.inc(),
-                }
-            }
-            LoadIo::Footer { segment } => {
-                let generation = load.generations[segment as usize];
-                let entries = read.as_ref().and_then(|b| {
-                    footer::decode_footer(
-                        b,
-                        &self.core.uuid,
-                        segment,
-                        self.core.table.segment_size(),
-                    )
-                });
-                match entries.filter(|(found, _)| *found == generation) {
-                    Some((_, entries)) => load.enter_records(&self.core, segment, entries),
-                    None => {
-                        // A crash of the machine may have left the footer of the segment's next use
-                        // with records of this use.
-                        let found = SegmentReader::new(&self.core, load.warm.len())
-                            .exact(segment, generation);
-                        load.enter_records(&self.core, segment, &found.entries);
-                    }
-                }
-            }
+            LoadIo::Block { shard, block } => self.enter_block(shard, block, read),
+            LoadIo::Footer { segment } => self.enter_footer(segment, read),
+        }
+    }
+
+    fn enter_block(&mut self, shard: u32, block: u64, read: Option<AlignedBuf>) {
+        let Some(load) = &self.load else { return };
+        let first = block * BLOCK_LINES;
+        let (header, _) = load.checkpoint.expect("blocks are those of a checkpoint");
+        let lines =
+            read.and_then(|b| decode_block(&b, &self.core.uuid, header.sequence, shard, first));
+        let Some(lines) = lines else {
+            self.core.totals.lost_index_blocks.inc();
+            return;
+        };
+        if load.old.is_none() {
+            let slots = lines.as_flattened().iter().filter(|word| **word != 0).count();
+            self.grow_for(shard as usize, slots);
+        }
+        if let Some(load) = &mut self.load {
+            load.enter_lines(&self.core, shard, first, &lines);
+        }
+    }
+
+    fn enter_footer(&mut self, segment: u32, read: Option<AlignedBuf>) {
+        let Some(load) = &self.load else { return };
+        let generation = load.generations[segment as usize];
+        let size = self.core.table.segment_size();
+        let entries = read.as_ref().and_then(|b| {
+            let (found, entries) = footer::decode_footer(b, &self.core.uuid, segment, size)?;
+            (found == generation).then(|| entries.to_vec())
+        });
+        // A crash of the machine may have left the footer of the segment's next use with records of
+        // this use.
+        let entries = entries.unwrap_or_else(|| {
+            SegmentReader::new(&self.core, load.warm.len()).exact(segment, generation).entries
+        });
+        self.grow_for_records(&entries);
+        if let Some(load) = &self.load {
+            load.enter_records(&self.core, segment, &entries);
         }
     }
 

@@ -7,6 +7,7 @@
 //! - [`writes`]: copies dirty objects to flash and issues writes.
 //! - [`reclaim`]: frees segments.
 //! - [`load`]: loads index lines after opening.
+//! - [`growth`]: lets the index grow.
 //! - [`checkpoint`]: writes checkpoints.
 //! - [`durability`]: acknowledges operations that wait for the device.
 //! - [`close`]: the clean stop.
@@ -16,6 +17,7 @@
 mod checkpoint;
 mod close;
 mod durability;
+mod growth;
 mod load;
 mod parts;
 mod reclaim;
@@ -63,6 +65,7 @@ impl Background {
         self.step_through(now, out);
         self.step_reclaim(out);
         self.step_load(out);
+        self.step_growth();
         self.step_checkpoint(now, out);
         self.core.progress.checkpointing.store(self.checkpoint.is_running(), Ordering::Relaxed);
         self.step_close(now);
@@ -153,8 +156,8 @@ impl Background {
             tracing::warn!(
                 lost,
                 slots,
-                "the index is full: new objects on flash replace others. Configure more memory if it is \
-                 below 3.5 % of the flash, otherwise larger objects"
+                "the index is full and cannot grow: new objects on flash replace others. Configure more \
+                 memory, or no share of it for the index"
             );
             self.index_warned = true;
         }

@@ -21,6 +21,10 @@ use crate::segment::WriteJob;
 /// hour.
 pub(super) const TRY_AGAIN: u64 = 10_000;
 
+/// A share of the memory: what the DRAM tier has given to the index is given back to the system so
+/// often.
+const GIVE_BACK: u64 = 128;
+
 /// What an I/O in flight is for.
 #[derive(Debug)]
 pub(super) enum Purpose {
@@ -50,6 +54,10 @@ pub struct Background {
     pub(super) copy_next: usize,
     pub(super) clock_warned: bool,
     pub(super) index_warned: bool,
+    /// Bytes that the DRAM tier has given to the index and that may still be held by the allocator.
+    pub(super) given_up: usize,
+    /// When these are so many they are given back to the system.
+    pub(super) give_back: usize,
     pub(super) credit: Credit,
     pub(super) reclaim: Option<Reclaim>,
     pub(super) load: Option<Load>,
@@ -82,6 +90,8 @@ impl Background {
             copy_next: 0,
             clock_warned: false,
             index_warned: false,
+            given_up: 0,
+            give_back: (config.memory / GIVE_BACK).max(4 << 20) as usize,
             credit,
             reclaim: None,
             load,

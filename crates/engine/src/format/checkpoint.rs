@@ -1,4 +1,5 @@
 //! A checkpoint: the index, the segment table and the kill tables, in one of two areas of device 0.
+//! Where the index has grown beyond what the areas were made for, each has segments besides.
 //!
 //! ```text
 //!  0         4096                                         tables_at                      area
@@ -11,11 +12,23 @@
 //! checksum's seed, so that an area written over halfway is noticed. A block that does not hold
 //! costs its lines and nothing else.
 //!
+//! Of an index that has grown, tables come before the blocks, and blocks that the area has no room
+//! for lie in the area's segments, as many in each as fit:
+//!
+//! ```text
+//!  0         4096                       area          segment            segment
+//! +---------+--------+---------+- ... -+     +---------+- ... -+---+    +---------+- ... -+---+
+//! | header  | tables | block 0 |       |     | block k |       |   |    | block m |       |   |
+//! +---------+--------+---------+- ... -+     +---------+- ... -+---+    +---------+- ... -+---+
+//! ```
+//!
 //! Header, 112 bytes:
 //! ```text
 //! magic 8 | format u32 | shards u32 | uuid 16 | sequence u64 | version floor u64 | journal position u64 | time u64 |
 //! journal epoch u64 | lines per shard u64 | segments u32 | block stride u32 | tables length u64 | tables checksum u64 | checksum u64
 //! ```
+//! Of an index that has grown the format is 2, and `base lines u64` comes before the checksum.
+//!
 //! Block: a header of 64 bytes, then 64-byte index lines. Header: magic 8, sequence u64, shard u32,
 //! lines u32, first line u64, reserved 24, checksum u64. The checksum is over the header's first 56
 //! bytes and all lines.
@@ -23,13 +36,15 @@
 //! Tables: for each segment `generation u64 | min version u64 | max expiry u32 | records u32 |
 //! bytes u32 | state u32`; then namespaces u32, for each `id u16 | reserved u16 | groups u32 |
 //! epochs u32 | kill version u64`, its groups `group u32, version u64` and epochs `slot u32,
-//! version u64`.
+//! version u64`. In format 2 follow the segments of both areas, for each `count u32, segment
+//! u32...`.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::state::FieldReader;
 use super::{BLOCK, FORMAT_VERSION, checksum, mix, round_up};
+use crate::index::MAX_GROUP;
 
 /// Most lines in a block.
 pub const BLOCK_LINES: u64 = 1023;
@@ -39,6 +54,9 @@ pub const BLOCK_HEADER: usize = 64;
 pub const BLOCKS_AT: u64 = BLOCK as u64;
 /// Bytes of a segment in the tables.
 pub const SEGMENT_ENTRY: usize = 32;
+
+/// Format of a checkpoint whose index has grown, or whose areas have segments.
+const GROWN: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"aglowCKP";
 const BLOCK_MAGIC: [u8; 8] = *b"aglowIDX";
@@ -64,6 +82,18 @@ struct RawCheckpointHeader {
 }
 
 const _: () = assert!(size_of::<RawCheckpointHeader>() == 112);
+
+/// Behind the fields of a header up to its checksum.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawGrownHeader {
+    head: [u8; HEADER_FIELDS],
+    base: U64,
+    checksum: U64,
+}
+
+/// Bytes of a header before its checksum.
+const HEADER_FIELDS: usize = 104;
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -96,8 +126,13 @@ pub struct Header {
     pub journal_epoch: u64,
     /// Shards of the index.
     pub shards: u32,
-    /// Index lines of each shard.
+    /// Index lines of each shard; fewer in some shards, where the index has grown.
     pub lines: u64,
+    /// Lines that each shard's index was made with. Less than [`lines`](Self::lines) where it has
+    /// grown.
+    pub base: u64,
+    /// Whether it is laid out as that of an index that has grown.
+    pub grown: bool,
     /// Segments in the tables.
     pub segments: u32,
     /// Length of the tables.
@@ -113,16 +148,38 @@ impl Header {
         self.lines.div_ceil(BLOCK_LINES)
     }
 
-    /// Offset in the area of block `block` of `shard`.
+    /// Where block `block` of `shard` lies, with an area of `area` bytes and segments of `segment`
+    /// bytes.
     #[must_use]
-    pub fn block_at(&self, shard: u32, block: u64) -> u64 {
-        BLOCKS_AT + (u64::from(shard) * self.blocks_per_shard() + block) * stride(self.lines)
+    pub fn block_at(&self, shard: u32, block: u64, area: u64, segment: u32) -> BlockPlace {
+        let number = u64::from(shard) * self.blocks_per_shard() + block;
+        let stride = stride(self.lines);
+        let first = if self.grown { blocks_at(self.tables_len) } else { BLOCKS_AT };
+        match number.checked_sub(blocks_in_area(area, first, stride)).filter(|_| self.grown) {
+            None => BlockPlace::Area(first + number * stride),
+            Some(beyond) => {
+                let each = u64::from(segment) / stride;
+                BlockPlace::Segment((beyond / each) as usize, beyond % each * stride)
+            }
+        }
     }
 
     /// Offset in the area of the tables.
     #[must_use]
     pub fn tables_at(&self) -> u64 {
-        self.block_at(self.shards, 0)
+        let blocks = u64::from(self.shards) * self.blocks_per_shard();
+        BLOCKS_AT + if self.grown { 0 } else { blocks * stride(self.lines) }
+    }
+
+    /// Whether it fits an area of `area` bytes with `segments` segments of `segment` bytes each.
+    #[must_use]
+    pub fn fits(&self, area: u64, segments: usize, segment: u32) -> bool {
+        if !self.grown {
+            return area_len(self.shards, self.lines, self.tables_len) <= area;
+        }
+        blocks_at(self.tables_len) <= area
+            && segments_needed(self.shards, self.lines, self.tables_len, area, segment)
+                .is_some_and(|needed| needed <= segments as u64)
     }
 
     /// The header's block.
@@ -130,7 +187,7 @@ impl Header {
     pub fn encode(&self) -> Vec<u8> {
         let mut raw = RawCheckpointHeader {
             magic: MAGIC,
-            format: FORMAT_VERSION.into(),
+            format: if self.grown { GROWN } else { FORMAT_VERSION }.into(),
             shards: self.shards.into(),
             uuid: self.uuid,
             sequence: self.sequence.into(),
@@ -145,9 +202,16 @@ impl Header {
             tables_checksum: self.tables_checksum.into(),
             checksum: 0.into(),
         };
-        raw.checksum = checksum(0, &raw.as_bytes()[..104]).into();
         let mut out = vec![0; BLOCK as usize];
-        out[..112].copy_from_slice(raw.as_bytes());
+        if self.grown {
+            let head = raw.as_bytes()[..HEADER_FIELDS].try_into().expect("as long as the fields");
+            let mut grown = RawGrownHeader { head, base: self.base.into(), checksum: 0.into() };
+            grown.checksum = checksum(0, &grown.as_bytes()[..HEADER_FIELDS + 8]).into();
+            out[..size_of::<RawGrownHeader>()].copy_from_slice(grown.as_bytes());
+        } else {
+            raw.checksum = checksum(0, &raw.as_bytes()[..HEADER_FIELDS]).into();
+            out[..size_of::<RawCheckpointHeader>()].copy_from_slice(raw.as_bytes());
+        }
         out
     }
 
@@ -155,10 +219,13 @@ impl Header {
     #[must_use]
     pub fn decode(bytes: &[u8], uuid: &[u8; 16], area: u64) -> Option<Self> {
         let (raw, _) = RawCheckpointHeader::read_from_prefix(bytes).ok()?;
-        let whole = raw.magic == MAGIC
-            && raw.format.get() == FORMAT_VERSION
-            && raw.uuid == *uuid
-            && checksum(0, &raw.as_bytes()[..104]) == raw.checksum.get();
+        let (more, _) = RawGrownHeader::read_from_prefix(bytes).ok()?;
+        let (grown, summed, sum) = match raw.format.get() {
+            FORMAT_VERSION => (false, HEADER_FIELDS, raw.checksum.get()),
+            GROWN => (true, HEADER_FIELDS + 8, more.checksum.get()),
+            _ => return None,
+        };
+        let whole = raw.magic == MAGIC && raw.uuid == *uuid && checksum(0, &bytes[..summed]) == sum;
         let header = Self {
             uuid: raw.uuid,
             sequence: raw.sequence.get(),
@@ -168,15 +235,63 @@ impl Header {
             journal_epoch: raw.journal_epoch.get(),
             shards: raw.shards.get(),
             lines: raw.lines.get(),
+            base: if grown { more.base.get() } else { raw.lines.get() },
+            grown,
             segments: raw.segments.get(),
             tables_len: raw.tables_len.get(),
             tables_checksum: raw.tables_checksum.get(),
         };
+        let area = area.min(i64::MAX as u64);
+        let lines = header.base..=header.base.saturating_mul(MAX_GROUP as u64);
         let possible = header.shards.is_power_of_two()
-            && header.lines > 0
-            && area_len(header.shards, header.lines, header.tables_len)
-                <= area.min(i64::MAX as u64);
+            && header.base > 0
+            && lines.contains(&header.lines)
+            // Whether the blocks fit is seen once the tables are read.
+            && if grown {
+                blocks_at(header.tables_len) <= area
+            } else {
+                area_len(header.shards, header.lines, header.tables_len) <= area
+            };
         (whole && possible).then_some(header)
+    }
+}
+
+/// Where a block lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockPlace {
+    /// At this offset of the area.
+    Area(u64),
+    /// In the area's so manieth segment, at this offset.
+    Segment(usize, u64),
+}
+
+/// Offset of the first block behind tables of `tables` bytes.
+fn blocks_at(tables: u64) -> u64 {
+    BLOCKS_AT.saturating_add(tables.div_ceil(u64::from(BLOCK)).saturating_mul(u64::from(BLOCK)))
+}
+
+fn blocks_in_area(area: u64, first: u64, stride: u64) -> u64 {
+    area.saturating_sub(first) / stride
+}
+
+/// Segments of `segment` bytes that an area of `area` bytes needs besides, for shards of `lines`
+/// lines that have grown and tables of `tables` bytes. `None` where no block fits a segment.
+#[must_use]
+pub fn segments_needed(
+    shards: u32,
+    lines: u64,
+    tables: u64,
+    area: u64,
+    segment: u32,
+) -> Option<u64> {
+    let stride = stride(lines);
+    let blocks = u64::from(shards).saturating_mul(lines.div_ceil(BLOCK_LINES));
+    match blocks.saturating_sub(blocks_in_area(area, blocks_at(tables), stride)) {
+        0 => Some(0),
+        beyond => {
+            let each = u64::from(segment) / stride;
+            (each > 0).then(|| beyond.div_ceil(each))
+        }
     }
 }
 
@@ -294,6 +409,8 @@ pub struct Tables {
     pub segments: Vec<SegmentEntry>,
     /// By namespace.
     pub namespaces: Vec<NamespaceKills>,
+    /// Segments that hold blocks of each area; none where the index has not grown.
+    pub areas: [Vec<u32>; 2],
 }
 
 impl Tables {
@@ -301,7 +418,18 @@ impl Tables {
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         let kills = |n: &NamespaceKills| 20 + 12 * (n.groups.len() + n.epochs.len());
-        self.segments.len() * SEGMENT_ENTRY + 4 + self.namespaces.iter().map(kills).sum::<usize>()
+        let areas = match self.has_segments() {
+            true => self.areas.iter().map(|segments| 4 + 4 * segments.len()).sum(),
+            false => 0,
+        };
+        let namespaces = 4 + self.namespaces.iter().map(kills).sum::<usize>();
+        self.segments.len() * SEGMENT_ENTRY + namespaces + areas
+    }
+
+    /// Whether areas have segments.
+    #[must_use]
+    pub fn has_segments(&self) -> bool {
+        self.areas.iter().any(|segments| !segments.is_empty())
     }
 
     /// The bytes of the tables.
@@ -325,6 +453,10 @@ impl Tables {
                 out.extend_from_slice(&what.to_le_bytes());
                 out.extend_from_slice(&version.to_le_bytes());
             }
+        }
+        for segments in self.areas.iter().filter(|_| self.has_segments()) {
+            out.extend_from_slice(&(segments.len() as u32).to_le_bytes());
+            segments.iter().for_each(|segment| out.extend_from_slice(&segment.to_le_bytes()));
         }
         out
     }
@@ -361,95 +493,11 @@ impl Tables {
                 epochs: pairs(epochs)?,
             });
         }
+        if !r.is_empty() {
+            for area in &mut tables.areas {
+                *area = (0..r.u32()?).map(|_| r.u32()).collect::<Option<_>>()?;
+            }
+        }
         Some(tables)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn a_header_reads_back_and_must_fit_its_area() {
-        let header = Header {
-            uuid: [1; 16],
-            sequence: 2,
-            version_floor: 3,
-            journal_position: 4,
-            time: 5,
-            journal_epoch: 9,
-            shards: 2,
-            lines: 1500,
-            segments: 6,
-            tables_len: 7,
-            tables_checksum: 8,
-        };
-        let area = area_len(2, 1500, 7);
-        assert_eq!(area, 4096 + 4 * 65536 + 4096);
-        assert_eq!(Header::decode(&header.encode(), &[1; 16], area), Some(header));
-        assert_eq!(Header::decode(&header.encode(), &[1; 16], area - 1), None);
-        assert_eq!(Header::decode(&header.encode(), &[2; 16], area), None);
-        let impossible = [
-            Header { lines: 0, ..header },
-            Header { shards: 0, ..header },
-            Header { shards: 3, ..header },
-            Header { lines: u64::MAX, ..header },
-            Header { tables_len: u64::MAX, ..header },
-        ];
-        for header in impossible {
-            assert_eq!(Header::decode(&header.encode(), &[1; 16], u64::MAX), None, "{header:?}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_block_reads_back_in_its_place_only(
-            lines in proptest::collection::vec(any::<[u64; 8]>(), 0..20),
-            bit in 0usize..512,
-        ) {
-            let mut out = vec![0; stride(lines.len() as u64) as usize];
-            encode_block(&mut out, &[1; 16], 9, 3, 1023, &lines);
-            prop_assert_eq!(decode_block(&out, &[1; 16], 9, 3, 1023), Some(lines));
-            prop_assert_eq!(decode_block(&out, &[1; 16], 8, 3, 1023), None);
-            prop_assert_eq!(decode_block(&out, &[1; 16], 9, 2, 1023), None);
-            prop_assert_eq!(decode_block(&out, &[1; 16], 9, 3, 0), None);
-            out[bit / 8] ^= 1 << (bit % 8);
-            prop_assert_eq!(decode_block(&out, &[1; 16], 9, 3, 1023), None);
-        }
-
-        #[test]
-        fn tables_read_back(
-            groups in proptest::collection::vec(any::<(u32, u64)>(), 0..9),
-            kill: u64,
-            n in 0u32..5,
-        ) {
-            let segment = SegmentEntry {
-                generation: 1,
-                min_version: 2,
-                max_expiry: 3,
-                records: 4,
-                bytes: 5,
-                state: 2,
-            };
-            let kills = NamespaceKills { id: 7, kill, groups: groups.clone(), epochs: groups };
-            let namespaces = vec![kills];
-            let tables = Tables { segments: vec![segment; n as usize], namespaces };
-            let bytes = tables.encode();
-            prop_assert_eq!(bytes.len(), tables.encoded_len());
-            prop_assert_eq!(Tables::decode(&bytes, n), Some(tables));
-            prop_assert_eq!(Tables::decode(&bytes[..bytes.len() - 1], n), None);
-        }
-
-        #[test]
-        fn garbage_never_panics(
-            bytes in proptest::collection::vec(any::<u8>(), 0..300),
-            n in 0u32..9,
-        ) {
-            prop_assert_eq!(Header::decode(&bytes, &[0; 16], 1 << 40), None);
-            prop_assert_eq!(decode_block(&bytes, &[0; 16], 0, 0, 0), None);
-            let _ = Tables::decode(&bytes, n);
-        }
     }
 }

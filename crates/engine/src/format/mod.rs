@@ -6,6 +6,8 @@
 //! place, are never accepted. Changing any of this means raising [`FORMAT_VERSION`].
 
 pub mod checkpoint;
+#[cfg(test)]
+mod checkpoint_tests;
 pub mod footer;
 pub mod journal;
 pub mod record;

@@ -196,6 +196,12 @@ impl<'a> FieldReader<'a> {
         Self(bytes)
     }
 
+    /// Whether all has been read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The next `n` bytes.
     pub fn bytes(&mut self, n: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.0.split_at_checked(n)?;

@@ -11,7 +11,7 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
 use super::slot::{Location, SizeClass, Slot, tag_of};
-use super::table::Table;
+use super::table::{Table, mix};
 use super::{Index, IndexWriter, Inserted, SLOTS_PER_LINE};
 
 const HASH: u64 = 0x1234_8000_0000_0000;
@@ -23,7 +23,7 @@ fn slot(offset_units: u32) -> Slot {
 /// A table with the slot of `HASH` in its second line, and that line and the first one.
 fn table_with_slot_in_second_line() -> (Arc<Table>, [usize; 2]) {
     // Enough lines that the two of this tag differ.
-    let table = Table::new(5);
+    let table = Table::new(5, 5);
     let lines = table.lines_of(HASH);
     assert_ne!(lines[0], lines[1]);
     let place = table.free_in(lines[1]).expect("an empty line");
@@ -277,6 +277,39 @@ fn a_loaded_line_does_not_hide_what_was_written_meanwhile() {
         assert_eq!((done.loaded, done.kept, done.dropped), (1, 1, 0));
         reader.join().expect("no reader saw anything wrong");
         assert_eq!(look(&writer, 3), Some(2));
+        assert_single(&writer);
+    });
+}
+
+/// A key whose line is parted is found all the while, in its old line or in the new one. What is
+/// written behind the growth is never missed for what was there before.
+#[test]
+fn a_slot_whose_line_is_parted_is_found() {
+    explore(|| {
+        let mut writer = IndexWriter::growing(1, 2);
+        // One key that goes to the new line, and one that stays.
+        let class = |tag: &u16, line| super::extent::line_in_group(mix(*tag), 2) == line;
+        let goes = (1..200).find(|tag| class(tag, 1)).expect("half of them");
+        let stays = (1..200).find(|tag| class(tag, 0)).expect("half of them");
+        for tag in [goes, stays] {
+            writer.insert(hash(tag), at(tag, 1), CLASS);
+        }
+        let index = writer.reader();
+        let told = Arc::new(AtomicU32::new(1));
+        let reader = {
+            let told = told.clone();
+            thread::spawn(move || {
+                let least = told.load(Ordering::Acquire);
+                let found = look(&index, goes).expect("it is there all the time");
+                assert!(least <= found, "{found} after {least}");
+                assert_eq!(look(&index, stays), Some(1));
+            })
+        };
+        assert_eq!(writer.index.table.grow(), []);
+        writer.insert(hash(goes), at(goes, 2), CLASS);
+        told.store(2, Ordering::Release);
+        reader.join().expect("no reader saw anything wrong");
+        assert_eq!(writer.lines(), 2);
         assert_single(&writer);
     });
 }

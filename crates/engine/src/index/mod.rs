@@ -7,6 +7,10 @@
 //! together. Two keys that agree on tag and lines share it, and the later one wins. The reader
 //! finds out by comparing the full key on flash.
 //!
+//! The index grows while it is read, a line at a time ([`extent`] says how), up to what
+//! [`IndexWriter::allow`] allows. Then each of the two candidates is a group of lines, and the tag
+//! chooses one of it.
+//!
 //! An index miss does not prove that flash holds no copy of a key; nobody may infer that (see
 //! [`Index::lookup`]).
 //!
@@ -15,18 +19,23 @@
 //! never torn. A hash must not be spread over shards by its top 16 bits, which would weaken the
 //! tag: use the lowest bits.
 
+mod extent;
 mod slot;
 mod table;
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+pub use extent::MAX_GROUP;
 pub use slot::{Location, MAX_RECORD, MAX_SEGMENTS, SizeClass, Slot, UNIT};
 use table::Table;
 pub use table::{LINE_BYTES, SLOTS_PER_LINE};
 
 /// Slots moved at most to make room for one.
 const MOVES: usize = 2;
+/// The index grows when so many of its slots are taken, in percent: fuller, keys that were not
+/// read lately lose theirs.
+const FULL: usize = 90;
 
 /// What [`IndexWriter::insert`] did besides storing the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,6 +71,10 @@ pub struct IndexWriter {
     hand: usize,
     /// See [`IndexWriter::set_captured`].
     captured: usize,
+    /// See [`IndexWriter::allow`].
+    allowed: usize,
+    /// See [`IndexWriter::hold`].
+    held: bool,
 }
 
 impl Index {
@@ -75,6 +88,18 @@ impl Index {
     #[must_use]
     pub fn lines(&self) -> usize {
         self.table.lines()
+    }
+
+    /// Lines it was made with, before it grew.
+    #[must_use]
+    pub fn base_lines(&self) -> usize {
+        self.table.base()
+    }
+
+    /// Lines it may grow to at most.
+    #[must_use]
+    pub fn most_lines(&self) -> usize {
+        self.table.most()
     }
 
     /// Slots in all lines.
@@ -117,12 +142,6 @@ impl Index {
         self.table.prefetch(hash);
     }
 
-    /// The first candidate line of a hash, for those who track lines (loaded or not) themselves.
-    #[must_use]
-    pub fn line_of(&self, hash: u64) -> usize {
-        self.table.first_line(hash)
-    }
-
     /// Both candidate lines of a hash; they may be the same.
     #[must_use]
     pub fn lines_of(&self, hash: u64) -> [usize; 2] {
@@ -152,13 +171,72 @@ impl IndexWriter {
         Self::with_lines(Index::lines_in(bytes))
     }
 
-    /// An empty index of `lines` lines.
+    /// An empty index of `lines` lines that does not grow.
     ///
     /// # Panics
     /// When `lines` is 0.
     #[must_use]
     pub fn with_lines(lines: usize) -> Self {
-        Self { index: Arc::new(Index { table: Table::new(lines) }), hand: 0, captured: 0 }
+        Self::growing(lines, lines)
+    }
+
+    /// An empty index of `base` lines that may grow to `most` where it is
+    /// [allowed](Self::allow). Memory is reserved for all of them, and used for those there are.
+    ///
+    /// # Panics
+    /// When `base` is 0, or `most` is less or more than [`MAX_GROUP`] times as much.
+    #[must_use]
+    pub fn growing(base: usize, most: usize) -> Self {
+        let index = Arc::new(Index { table: Table::new(base, most) });
+        Self { index, hand: 0, captured: 0, allowed: base, held: false }
+    }
+
+    /// Makes an empty index one of `lines` lines, as if it had grown.
+    ///
+    /// # Panics
+    /// When it is not empty, or `lines` is below its base lines or above what it may grow to.
+    pub fn set_lines(&mut self, lines: usize) {
+        self.index.table.set_lines(lines);
+        self.allowed = self.allowed.max(lines);
+    }
+
+    /// Lines it may grow to now; more than [`Index::most_lines`] count as that. They are never
+    /// taken back.
+    pub fn allow(&mut self, lines: usize) {
+        self.allowed = self.allowed.max(lines.min(self.most_lines()));
+    }
+
+    /// Lines it may grow to now.
+    #[must_use]
+    pub fn allowed(&self) -> usize {
+        self.allowed
+    }
+
+    /// Bytes it may take beyond what it was made with.
+    #[must_use]
+    pub fn grown_bytes(&self) -> usize {
+        (self.allowed - self.base_lines()) * LINE_BYTES
+    }
+
+    /// The index does not grow until [`IndexWriter::let_go`]: a checkpoint has counted its lines.
+    pub fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// It may grow again.
+    pub fn let_go(&mut self) {
+        self.held = false;
+    }
+
+    /// Adds a line where the index is full and may grow: once before each insertion keeps it from
+    /// filling up. Returns the slots that had to go, of which there are few.
+    pub fn grow_if_full(&mut self) -> Vec<Slot> {
+        let lines = self.lines();
+        let full = self.len() * 100 >= lines * SLOTS_PER_LINE * FULL;
+        match full && !self.held && lines < self.allowed {
+            true => self.index.table.grow(),
+            false => Vec::new(),
+        }
     }
 
     /// A handle for lookups.
@@ -225,13 +303,21 @@ impl IndexWriter {
         }
     }
 
+    /// Adds lines to an index that is about to be full, as it does not grow for a while: a fiftieth
+    /// of those there are, and no more than `most`. Returns the slots that had to go.
+    pub fn grow_ahead(&mut self, most: usize) -> Vec<Slot> {
+        let lines = self.lines();
+        let soon = self.len() * 100 >= lines * SLOTS_PER_LINE * (FULL - 1);
+        let more = (lines / 50).min(most).min(self.allowed - lines);
+        let grow = |_| self.index.table.grow();
+        if soon { (0..more).flat_map(grow).collect() } else { Vec::new() }
+    }
+
     /// Adds the slots that a checkpoint holds for `line`, never over what was written meanwhile. A
     /// slot whose tag is already in its two lines is left out. A slot for which two moves make no
     /// space is dropped. What was *removed* meanwhile leaves no trace here; the caller's kill map
-    /// decides on it.
-    ///
-    /// # Panics
-    /// When `line` is not within the index.
+    /// decides on it. The index the line comes from had as many base lines, and may have grown
+    /// otherwise.
     pub fn load_line(&mut self, line: usize, words: [u64; SLOTS_PER_LINE]) -> LineLoaded {
         let table = &self.index.table;
         let mut done = LineLoaded::default();

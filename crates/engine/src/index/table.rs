@@ -6,9 +6,18 @@
 //!
 //! Moving a slot between its lines has three steps: copy, count, clear. A reader that missed both
 //! copies has seen the cleared one. So it sees the count changed, and looks again.
+//!
+//! Adding a line ([`Table::grow`]) has four: copy the slots that belong there, publish the extent,
+//! count, clear. A reader computes a key's lines after it has read the count. If it has missed a
+//! slot by the lines of before, it sees the count changed, and with it the extent.
+//!
+//! Invariants:
+//! - A slot is in a line that its tag and the extent name; twice only while it moves.
+//! - A line beyond the extent is empty.
 
 #![allow(unsafe_code)]
 
+use super::extent::{Extent, MAX_GROUP, line_in_group};
 use super::slot::{Slot, tag_of};
 use crate::prefetch::prefetch;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -37,7 +46,12 @@ pub(super) struct SlotPosition {
 }
 
 pub(super) struct Table {
-    lines: Box<[Line]>,
+    /// Memory for as many lines as there may ever be; the system gives what is touched.
+    lines: Lines,
+    /// Lines that hashes name.
+    base: usize,
+    /// The [`Extent`]; written by the writer only.
+    extent: AtomicU64,
     /// Occupied slots; written by the writer only.
     len: AtomicUsize,
     /// Moves between lines so far.
@@ -45,12 +59,33 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(lines: usize) -> Self {
-        assert!(lines > 0, "an index has at least one line");
-        Self { lines: empty_lines(lines), len: AtomicUsize::new(0), moves: AtomicU64::new(0) }
+    /// A table of `base` lines that may grow to `most`.
+    pub(super) fn new(base: usize, most: usize) -> Self {
+        assert!(base > 0, "an index has at least one line");
+        assert!((base..=base * MAX_GROUP).contains(&most), "{most} lines over {base}");
+        Self {
+            lines: Lines::empty(most),
+            base,
+            extent: AtomicU64::new(Extent::of(base, base).word()),
+            len: AtomicUsize::new(0),
+            moves: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn base(&self) -> usize {
+        self.base
+    }
+
+    fn extent(&self) -> Extent {
+        Extent::from_word(self.extent.load(Ordering::Acquire))
     }
 
     pub(super) fn lines(&self) -> usize {
+        self.extent().lines(self.base)
+    }
+
+    /// Lines there may be at most.
+    pub(super) fn most(&self) -> usize {
         self.lines.len()
     }
 
@@ -58,22 +93,41 @@ impl Table {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// The line of a hash's low 48 bits, scaled to the number of lines.
-    pub(super) fn first_line(&self, hash: u64) -> usize {
-        ((u128::from(hash << 16) * self.lines.len() as u128) >> 64) as usize
+    /// The base line of a hash: its low 48 bits, scaled to the number of base lines.
+    fn base_line(&self, hash: u64) -> usize {
+        ((u128::from(hash << 16) * self.base as u128) >> 64) as usize
     }
 
-    /// A line and the other one for this tag: `pair(other, tag)` gives the same two, swapped.
+    /// The base line of any line.
+    fn base_of(&self, line: usize) -> usize {
+        if line < self.base { line } else { line % self.base }
+    }
+
+    /// The other base line for a tag: that of the other one is this one.
+    fn other_base(&self, base_line: usize, mix: u64) -> usize {
+        // mix - line modulo lines, without going below zero.
+        let sum = (mix % self.base as u64) as usize;
+        if sum >= base_line { sum - base_line } else { sum + self.base - base_line }
+    }
+
+    /// The line that now holds a tag of a base line's group.
+    fn line_for(&self, extent: Extent, base_line: usize, mix: u64) -> usize {
+        match extent.group(base_line) {
+            1 => base_line,
+            group => base_line + self.base * line_in_group(mix, group),
+        }
+    }
+
+    /// The two lines of a tag, one of them in the group of `line`, which may be of any extent.
+    /// `pair(other, tag)` gives the same two, swapped.
     pub(super) fn pair(&self, line: usize, tag: u16) -> [usize; 2] {
-        let lines = self.lines.len();
-        // mix(tag) - line modulo lines, without going below zero.
-        let sum = (mix(tag) % lines as u64) as usize;
-        let other = if sum >= line { sum - line } else { sum + lines - line };
-        [line, other]
+        let (extent, mix, first) = (self.extent(), mix(tag), self.base_of(line));
+        [first, self.other_base(first, mix)].map(|line| self.line_for(extent, line, mix))
     }
 
+    /// The two lines of a hash.
     pub(super) fn lines_of(&self, hash: u64) -> [usize; 2] {
-        self.pair(self.first_line(hash), tag_of(hash))
+        self.pair(self.base_line(hash), tag_of(hash))
     }
 
     pub(super) fn prefetch(&self, hash: u64) {
@@ -98,10 +152,11 @@ impl Table {
 
     /// The slot of a hash; looks again when a move may have hidden it.
     pub(super) fn find(&self, hash: u64) -> Option<(SlotPosition, Slot)> {
-        let (lines, tag) = (self.lines_of(hash), tag_of(hash));
+        let tag = tag_of(hash);
         let mut moves = self.moves.load(Ordering::Acquire);
         for _ in 0..LOOKUP_RETRIES {
-            if let Some(found) = self.find_in(lines, tag) {
+            // Behind the count: whoever sees a line's growth counted sees its extent too.
+            if let Some(found) = self.find_in(self.lines_of(hash), tag) {
                 return Some(found);
             }
             let now = self.moves.load(Ordering::Acquire);
@@ -181,6 +236,67 @@ impl Table {
         self.set(from, None);
     }
 
+    /// Writer only: sets the extent of an empty table.
+    pub(super) fn set_lines(&self, lines: usize) {
+        assert!(self.len() == 0 && lines <= self.most(), "{lines} lines of {}", self.most());
+        self.extent.store(Extent::of(self.base, lines).word(), Ordering::Release);
+    }
+
+    /// Writer only: adds a line; see the head of this file. Returns the slots that had to go: more
+    /// belonged to the new line than it has places, and there was no place in their other lines.
+    pub(super) fn grow(&self) -> Vec<Slot> {
+        let extent = self.extent();
+        let (new, base_line, group) = (extent.lines(self.base), extent.next, extent.rounds);
+        assert!(new < self.most(), "an index of {new} lines cannot grow");
+        debug_assert_eq!(self.words(new), [0; SLOTS_PER_LINE], "line {new} is in use already");
+        let gone = self.thin_out(base_line, group);
+        let leaving = self.leaving(base_line, group);
+        for (from, to) in leaving.iter().zip(Self::places(new)) {
+            self.set(to, self.load(*from));
+        }
+        self.extent.store(extent.grown(self.base).word(), Ordering::Release);
+        self.moves.fetch_add(1, Ordering::Release);
+        leaving.iter().for_each(|&from| self.set(from, None));
+        debug_assert!(self.leaving(base_line, group).is_empty());
+        coverage_mark!(IndexGrew);
+        gone
+    }
+
+    /// The slots of a group of `group` lines that belong to the next line it gets.
+    fn leaving(&self, base_line: usize, group: usize) -> Vec<SlotPosition> {
+        let lines = (0..group).map(|n| base_line + n * self.base);
+        let leaves = |place: &SlotPosition| {
+            let slot = self.load(*place);
+            slot.is_some_and(|slot| line_in_group(mix(slot.tag()), group + 1) == group)
+        };
+        lines.flat_map(Self::places).filter(leaves).collect()
+    }
+
+    /// Writer only: sees to it that no more slots belong to the next line of a group than it has
+    /// places. The others move to their other line, or go: the least used first.
+    fn thin_out(&self, base_line: usize, group: usize) -> Vec<Slot> {
+        let mut gone = Vec::new();
+        loop {
+            let leaving = self.leaving(base_line, group);
+            if leaving.len() <= SLOTS_PER_LINE {
+                return gone;
+            }
+            let slot = |at: &SlotPosition| self.load(*at).expect("only the writer clears slots");
+            let free = |from: &SlotPosition| {
+                let [_, other] = self.pair(from.line, slot(from).tag());
+                let elsewhere = self.base_of(other) != base_line;
+                Some((*from, elsewhere.then(|| self.free_in(other))??))
+            };
+            if let Some((from, to)) = leaving.iter().find_map(free) {
+                self.move_slot(from, to);
+                continue;
+            }
+            let least = leaving.iter().min_by_key(|at| slot(at).freq()).expect("more than a line");
+            gone.push(slot(least));
+            self.set(*least, None);
+        }
+    }
+
     /// Writer only: the least used slot of two full lines, by the clock algorithm. It goes round
     /// from `hand` and lowers the frequency of every slot passed, until one has none left.
     pub(super) fn clock(&self, lines: [usize; 2], hand: usize) -> (SlotPosition, Slot) {
@@ -211,31 +327,72 @@ impl Table {
 
     /// Writer only: empties every slot.
     pub(super) fn clear(&self) {
-        for line in 0..self.lines() {
-            for place in Self::places(line) {
-                self.set(place, None);
-            }
-        }
+        (0..self.lines()).flat_map(Self::places).for_each(|place| self.set(place, None));
     }
 }
 
 /// Spreads a tag over 64 bits (the finalizer of SplitMix64).
-fn mix(tag: u16) -> u64 {
+pub(super) fn mix(tag: u16) -> u64 {
     let mut x = u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
 
-/// Zeroed lines straight from the allocator, so that a large index costs nothing to open: the
-/// kernel gives zero pages when they are first touched.
+/// Memory of lines, all of which are empty at first.
+struct Lines {
+    /// As many words as the lines have, and those of one line more. The models make lines one by
+    /// one.
+    #[cfg(not(any(loom, shuttle)))]
+    words: Box<[AtomicU64]>,
+    /// The first word that is aligned as a line is.
+    #[cfg(not(any(loom, shuttle)))]
+    first: usize,
+    #[cfg(any(loom, shuttle))]
+    lines: Box<[Line]>,
+}
+
 #[cfg(not(any(loom, shuttle)))]
-fn empty_lines(lines: usize) -> Box<[Line]> {
-    // SAFETY: a Line is eight AtomicU64, for which all bytes zero is a valid value.
-    unsafe { Box::new_zeroed_slice(lines).assume_init() }
+impl Lines {
+    /// Zeros straight from the allocator: the kernel gives zero pages when they are first touched.
+    /// The standard library writes zeros itself where more than 16 bytes of alignment are asked
+    /// for. So this asks for words.
+    fn empty(lines: usize) -> Self {
+        let words = Box::new_zeroed_slice((lines + 1) * SLOTS_PER_LINE);
+        // SAFETY: all bytes zero is a valid value of an AtomicU64.
+        let words: Box<[AtomicU64]> = unsafe { words.assume_init() };
+        let first = words.as_ptr().align_offset(LINE_BYTES);
+        assert!(first <= SLOTS_PER_LINE, "words are aligned to 8 bytes");
+        Self { words, first }
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+impl std::ops::Deref for Lines {
+    type Target = [Line];
+
+    fn deref(&self) -> &[Line] {
+        let lines = self.words.len() / SLOTS_PER_LINE - 1;
+        // SAFETY: a Line is eight AtomicU64 one after the other. From `first` on, which is no more
+        // than a line, the box has so many, aligned as a Line is: both are what `empty` has made,
+        // and neither changes. The box is borrowed for as long as the slice.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().add(self.first).cast(), lines) }
+    }
 }
 
 #[cfg(any(loom, shuttle))]
-fn empty_lines(lines: usize) -> Box<[Line]> {
-    (0..lines).map(|_| Line(std::array::from_fn(|_| AtomicU64::new(0)))).collect()
+impl Lines {
+    fn empty(lines: usize) -> Self {
+        let empty = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
+        Self { lines: (0..lines).map(empty).collect() }
+    }
+}
+
+#[cfg(any(loom, shuttle))]
+impl std::ops::Deref for Lines {
+    type Target = [Line];
+
+    fn deref(&self) -> &[Line] {
+        &self.lines
+    }
 }

@@ -26,9 +26,9 @@ fn location(n: u64) -> Location {
 
 const CLASS: SizeClass = SizeClass(5);
 
-/// What makes two keys share a slot: tag and lines.
+/// What makes two keys share a slot: tag and base lines.
 fn identity(index: &Index, hash: u64) -> (u16, [usize; 2]) {
-    let mut lines = index.lines_of(hash);
+    let mut lines = index.lines_of(hash).map(|line| line % index.base_lines());
     lines.sort_unstable();
     (tag_of(hash), lines)
 }
@@ -40,6 +40,7 @@ enum Op {
     RemoveIf(u64, bool),
     ReplaceIf(u64, bool),
     Lookup(u64),
+    Grow,
     Clear,
 }
 
@@ -51,6 +52,7 @@ fn op() -> impl Strategy<Value = Op> {
         20 => (key.clone(), any::<bool>()).prop_map(|(key, right)| Op::RemoveIf(key, right)),
         20 => (key.clone(), any::<bool>()).prop_map(|(key, right)| Op::ReplaceIf(key, right)),
         40 => key.prop_map(Op::Lookup),
+        20 => Just(Op::Grow),
         1 => Just(Op::Clear),
     ]
 }
@@ -63,7 +65,7 @@ proptest! {
         lines in 1..40usize,
         ops in prop::collection::vec(op(), 1..500),
     ) {
-        let mut writer = IndexWriter::with_lines(lines);
+        let mut writer = IndexWriter::growing(lines, lines * MAX_GROUP);
         let mut model = HashMap::new();
         for (n, op) in ops.into_iter().enumerate() {
             let (new, elsewhere) = (location(n as u64), location(1 << 30));
@@ -110,6 +112,15 @@ proptest! {
                     prop_assert_eq!(found, known);
                     prop_assert_eq!(writer.peek(hash(key)).map(Slot::location), found);
                 }
+                Op::Grow if writer.lines() < writer.most_lines() => {
+                    for gone in writer.index.table.grow() {
+                        let known = model.iter().find(|(_, known)| **known == gone.location());
+                        let known = known.map(|(who, _)| *who);
+                        prop_assert!(known.is_some_and(|who| who.0 == gone.tag()), "what was not there is gone");
+                        model.remove(&known.unwrap());
+                    }
+                }
+                Op::Grow => {}
                 Op::Clear => {
                     writer.clear();
                     model.clear();
@@ -117,7 +128,7 @@ proptest! {
             }
             prop_assert_eq!(writer.len(), model.len());
         }
-        let words: Vec<_> = writer.line_words(0..lines).flatten().filter_map(Slot::from_word).collect();
+        let words: Vec<_> = writer.line_words(0..writer.lines()).flatten().filter_map(Slot::from_word).collect();
         prop_assert_eq!(words.len(), model.len(), "at most one slot per tag over both lines");
     }
 
@@ -347,4 +358,120 @@ fn readers_see_every_slot_old_or_new() {
 /// Whether a key shares its slot with none of the stable ones.
 fn identity_is_free(index: &Index, key: u64, stable: u64) -> bool {
     (0..stable).all(|other| identity(index, hash(other)) != identity(index, hash(key)))
+}
+
+/// Fills an index of `base` lines that grows as it must, to `percent` of `lines` lines. Returns it,
+/// its keys, and how many of them it has told to be gone.
+fn grown(base: usize, lines: usize, percent: usize) -> (IndexWriter, u64, usize) {
+    let mut writer = IndexWriter::growing(base, base * MAX_GROUP);
+    writer.allow(lines);
+    let keys = (lines * SLOTS_PER_LINE * percent / 100) as u64;
+    let mut gone = 0;
+    for key in 0..keys {
+        gone += writer.grow_if_full().len();
+        let done = writer.insert(hash(key), location(key), CLASS);
+        gone += usize::from(done.evicted.is_some()) + usize::from(done.replaced.is_some());
+    }
+    (writer, keys, gone)
+}
+
+fn kept(index: &Index, keys: u64) -> usize {
+    let there = |key: &u64| index.peek(hash(*key)).map(Slot::location) == Some(location(*key));
+    (0..keys).filter(there).count()
+}
+
+/// Also between two rounds, where some groups have a line more than others.
+#[test]
+fn an_index_that_grows_keeps_nearly_all_at_ninety_percent() {
+    const BASE: usize = 1_000;
+    for tenths in [10, 11, 13, 15, 17, 19, 20, 25, 30, 35, 50, 75, 100, 130, 160] {
+        let lines = BASE * tenths / 10;
+        let (writer, keys, gone) = grown(BASE, lines, 90);
+        // Keys that share a slot need none of their own.
+        let short = lines - writer.lines();
+        assert!(short <= lines / 100, "it grows when it is full: {}", writer.lines());
+        let kept = kept(&writer, keys);
+        assert_eq!(kept + gone, keys as usize, "every slot that went was told");
+        assert_eq!(kept, writer.len());
+        let share = kept as f64 / keys as f64;
+        assert!(share >= 0.985, "{lines} lines: {share:.4} of the keys are kept");
+        let bytes = (writer.lines() * LINE_BYTES) as f64 / kept as f64;
+        assert!(bytes <= 9.1, "{lines} lines: {bytes:.2} bytes a key");
+    }
+}
+
+#[test]
+fn an_index_grows_only_as_far_as_it_may_and_not_while_it_is_held() {
+    let (mut writer, keys, _) = grown(100, 100, 90);
+    writer.allow(150);
+    writer.hold();
+    let fill = |writer: &mut IndexWriter, from: u64| {
+        for key in from..from + 400 {
+            writer.grow_if_full();
+            writer.insert(hash(key), location(key), CLASS);
+        }
+    };
+    fill(&mut writer, keys);
+    assert_eq!(writer.lines(), 100, "it is held");
+    writer.let_go();
+    fill(&mut writer, keys + 400);
+    fill(&mut writer, keys + 800);
+    assert_eq!(writer.lines(), 150, "it is allowed no more");
+    writer.allow(usize::MAX);
+    assert_eq!(writer.allowed(), writer.most_lines());
+}
+
+/// The lines of a checkpoint belong to an index that has grown further meanwhile, or less far.
+#[test]
+fn lines_of_any_extent_are_loaded() {
+    const BASE: usize = 200;
+    let (from, keys, _) = grown(BASE, BASE * 5 / 2, 80);
+    let kept_there = kept(&from, keys);
+    for lines in [BASE * 5 / 2, BASE * 3, BASE * 7] {
+        let mut into = IndexWriter::growing(BASE, BASE * MAX_GROUP);
+        into.set_lines(lines);
+        let mut loaded = 0;
+        for (line, words) in from.line_words(0..from.lines()).enumerate() {
+            let done = into.load_line(line, words);
+            assert_eq!(done.kept, 0, "line {line}: two slots of one tag");
+            loaded += done.loaded;
+        }
+        assert_eq!(kept(&into, keys), loaded);
+        assert!(loaded * 1000 >= kept_there * 999, "{lines} lines: {loaded} of {kept_there}");
+    }
+}
+
+/// Readers run while the index grows sixteenfold: a key that is there is found.
+#[test]
+fn readers_find_every_key_while_the_index_grows() {
+    const BASE: usize = 40;
+    const STABLE: u64 = 150;
+    let mut writer = IndexWriter::growing(BASE, BASE * MAX_GROUP);
+    for key in 0..STABLE {
+        assert_eq!(writer.insert(hash(key), location(key), CLASS), Inserted::default());
+    }
+    let index = writer.reader();
+    let stop = AtomicBool::new(false);
+    let check = || {
+        let mut looks = 0;
+        while !stop.load(Ordering::Acquire) || looks == 0 {
+            for key in 0..STABLE {
+                let found = index.lookup(hash(key)).map(Slot::location);
+                assert_eq!(found, Some(location(key)), "key {key}");
+                looks += 1;
+            }
+        }
+        looks
+    };
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..3).map(|_| scope.spawn(check)).collect();
+        while writer.lines() < writer.most_lines() {
+            assert_eq!(writer.index.table.grow(), []);
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Release);
+        let looks: Vec<u64> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+        assert!(looks.iter().all(|&looks| looks > 0));
+    });
+    assert_eq!(kept(&writer, STABLE), STABLE as usize);
 }

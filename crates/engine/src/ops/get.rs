@@ -208,7 +208,7 @@ fn look_up_on_flash(
 fn holds_nothing(state: SegmentState) -> Option<MissReason> {
     match state {
         SegmentState::Retired => Some(MissReason::Device),
-        SegmentState::Free => Some(MissReason::Absent),
+        SegmentState::Free | SegmentState::Checkpoint => Some(MissReason::Absent),
         SegmentState::Sealed
         | SegmentState::Reclaiming
         | SegmentState::Open

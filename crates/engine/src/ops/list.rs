@@ -321,6 +321,7 @@ impl<T> Listing<T> {
         match core.table.state(segment) {
             // What becomes free in this moment was reclaimed, and is looked for again.
             SegmentState::Free
+            | SegmentState::Checkpoint
             | SegmentState::Open
             | SegmentState::Sealing
             | SegmentState::Retired => {

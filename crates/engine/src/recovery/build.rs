@@ -14,6 +14,7 @@ use crate::durability::waiters::Waiters;
 use crate::format::state::{NamespaceRecord, StateFile};
 use crate::format::superblock::Superblock;
 use crate::geometry;
+use crate::index::IndexWriter;
 use crate::journal::Journal;
 use crate::namespace::Namespaces;
 use crate::namespace::state::NamespaceState;
@@ -57,7 +58,11 @@ pub(super) fn build(
         hash_seed: state.hash_seed,
         max_outstanding: memory.chunks,
     };
-    let shard = |_| ShardSlot::new(memory.lines, memory.dram, memory.sketch, table.clone());
+    let shard = |_| {
+        let mut index = IndexWriter::growing(memory.lines, memory.most_lines);
+        index.set_lines(memory.lines_now);
+        ShardSlot::new(index, memory.dram, memory.sketch, table.clone())
+    };
     let namespace = |n: &NamespaceRecord| {
         let mut ns = NamespaceState::new(n.id, n.name.clone(), n.options);
         ns.journal_gaps = n.journal_gaps;

@@ -20,12 +20,18 @@ pub struct Outlook {
     pub segments: u64,
     /// Bytes of a segment.
     pub segment_size: u32,
-    /// Bytes of memory that are index.
+    /// Bytes of memory that are index at the beginning.
     pub index_bytes: u64,
-    /// Objects on flash that the index has room for.
+    /// Objects on flash that the index has slots for at the beginning.
     pub index_slots: u64,
+    /// Slots that it may grow to have, at the cost of what holds objects.
+    pub index_slots_most: u64,
     /// Bytes of memory that hold objects.
     pub dram: u64,
+    /// Shards of the index.
+    pub(crate) shards: u32,
+    /// Bytes of a checkpoint area, and most bytes of tables in it.
+    pub(crate) area: [u64; 2],
 }
 
 /// Checks what [`Cache::open`](crate::Cache::open) would open. It refuses what `open` would refuse,
@@ -62,13 +68,17 @@ impl Outlook {
         let memory = geometry::memory(config, flash, segment_size)?;
         geometry::check_area(config, flash, &memory, blocks)?;
         let lines = memory.lines as u64 * u64::from(config.shards);
+        let most_lines = memory.most_lines as u64 * u64::from(config.shards);
         Ok(Outlook {
             flash,
             segments: blocks.iter().map(|block| u64::from(block.segments)).sum(),
             segment_size,
             index_bytes: lines * 64,
             index_slots: lines * SLOTS_PER_LINE as u64,
+            index_slots_most: most_lines * SLOTS_PER_LINE as u64,
             dram: memory.dram as u64 * u64::from(config.shards),
+            shards: config.shards,
+            area: [blocks[0].area, geometry::tables_cap(flash, segment_size)],
         })
     }
 }

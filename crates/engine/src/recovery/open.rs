@@ -12,6 +12,7 @@ use super::past::{End, Past, doubt_time, warm_namespaces};
 use super::restore::restore;
 use super::{Opening, Origin};
 use crate::background::{Background, Checkpoints};
+use crate::checkpoint_areas::CheckpointAreas;
 use crate::config::Config;
 use crate::core::Core;
 use crate::device::Disk;
@@ -44,6 +45,7 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     let flash = past.blocks.iter().map(|b| b.size).sum();
     let memory = geometry::memory(config, flash, past.blocks[0].segment_size)?;
     geometry::check_area(config, flash, &memory, &past.blocks)?;
+    let memory = past.checkpoint.as_ref().map_or(memory, |(header, ..)| memory.grown_to(header));
     let mut warm = warm_namespaces(&past);
     let carried = carried_removals(&past, &env, &mut warm);
     let lasts = past.checkpoint.is_none() || flush_checkpoint(disk);
@@ -53,9 +55,12 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     // Also where nothing is warm: the journal goes on from this checkpoint, so the next one must
     // not be written over it.
     let last = past.checkpoint.as_ref().map(|(header, which, _)| (header.sequence, *which));
-    let plan = restore(&core, past, warm);
-    opening.segments = u64::from(core.table.len() - core.table.free_count());
-    let checkpoints = Checkpoints::new(core.areas, last);
+    let tables = geometry::tables_cap(flash, core.table.segment_size());
+    let mut areas = CheckpointAreas::new(core.areas, tables);
+    let plan = restore(&core, past, warm, &mut areas);
+    let others = core.table.free_count() as usize + areas.segments().iter().flatten().count();
+    opening.segments = u64::from(core.table.len()) - others as u64;
+    let checkpoints = Checkpoints::new(areas, last);
     tracing::info!(segments = core.table.len(), warm = opening.warm, "cache opened");
     let background = Background::new(core.clone(), plan, config, checkpoints);
     Ok(Opened { core, background, opening })

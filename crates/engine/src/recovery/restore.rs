@@ -7,15 +7,26 @@ use super::exact::{self, SegmentReader};
 use super::kills;
 use super::load_plan::LoadPlan;
 use super::past::Past;
+use crate::checkpoint_areas::CheckpointAreas;
 use crate::core::Core;
 use crate::format::checkpoint::NamespaceKills;
 use crate::format::journal::Event;
 use crate::journal::Scan;
 use crate::namespace::state::NamespaceState;
+use crate::segment::SegmentState;
 
 /// Puts what the journal says into force and tells the driver what to load; `None` when there is
 /// nothing to believe.
-pub(super) fn restore(core: &Arc<Core>, past: Past, warm: Vec<bool>) -> Option<LoadPlan> {
+pub(super) fn restore(
+    core: &Arc<Core>,
+    past: Past,
+    warm: Vec<bool>,
+    areas: &mut CheckpointAreas,
+) -> Option<LoadPlan> {
+    // Also where nothing is warm: the journal goes on from the checkpoint.
+    if let Some((.., tables)) = &past.checkpoint {
+        areas.restore(&core.table, &tables.areas);
+    }
     if !warm.iter().any(|w| *w) {
         core.table.finish_restore();
         return None;
@@ -75,6 +86,7 @@ fn plan_exact(core: &Core, plan: &mut LoadPlan) {
     plan.exact.dedup_by_key(|(id, _)| *id);
     plan.exact.sort_unstable_by_key(|&(_, generation)| generation);
     for &(segment, generation) in &plan.exact {
+        debug_assert_ne!(core.table.state(segment), SegmentState::Checkpoint, "opened since");
         plan.generations[segment as usize] = 0;
         core.table.set_unread(segment, generation);
     }

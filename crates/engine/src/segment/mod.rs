@@ -2,6 +2,8 @@
 
 mod open_segment;
 mod state;
+#[cfg(test)]
+mod state_tests;
 mod stream;
 
 pub use state::{SegmentFigures, SegmentLocation, SegmentState, SegmentTable};

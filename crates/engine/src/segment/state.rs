@@ -9,12 +9,17 @@
 //!    │                       try_again                                          │
 //!    └──────────────────────────────────────────────────────────────────────────┘
 //!                                      set_free
+//!
+//!            take_for_checkpoint
+//!   Free ────────────────────────▶ Checkpoint
+//!           new generation
 //! ```
-//! The generation changes only on the edge Free to Open, before anything is written. From then on
+//! The generation changes only on the edges from Free, before anything is written. From then on
 //! records of the earlier use fail their checksum. A segment that could not be written is tried
 //! again after a while. By then no write to it is in flight and no stream holds it. Slots that
 //! still point into it then find another generation. There is no edge from Open to Sealed: until
-//! the last chunk is written its records are read from memory.
+//! the last chunk is written its records are read from memory. Nor is there one from Checkpoint:
+//! a segment that holds blocks of checkpoints does so for as long as the cache is open.
 //!
 //! Invariants, asserted where a state changes:
 //! - A generation is above every earlier one of its segment.
@@ -48,6 +53,8 @@ pub enum SegmentState {
     Reclaiming = 4,
     /// Writing it failed.
     Retired = 5,
+    /// Holds blocks of checkpoints, for which the first device has no area: the index has grown.
+    Checkpoint = 6,
 }
 
 impl SegmentState {
@@ -56,8 +63,15 @@ impl SegmentState {
     }
 
     /// Every state, in the order of its number.
-    pub const ALL: [Self; 6] =
-        [Self::Free, Self::Open, Self::Sealing, Self::Sealed, Self::Reclaiming, Self::Retired];
+    pub const ALL: [Self; 7] = [
+        Self::Free,
+        Self::Open,
+        Self::Sealing,
+        Self::Sealed,
+        Self::Reclaiming,
+        Self::Retired,
+        Self::Checkpoint,
+    ];
 
     /// The word for it: lower case, never changed once released.
     #[must_use]
@@ -69,6 +83,7 @@ impl SegmentState {
             Self::Sealed => "sealed",
             Self::Reclaiming => "reclaiming",
             Self::Retired => "retired",
+            Self::Checkpoint => "checkpoint",
         }
     }
 }
@@ -210,6 +225,23 @@ impl SegmentTable {
         self.free.lock().pop_front()
     }
 
+    /// Takes a free segment for blocks of checkpoints: Free to Checkpoint, with a new generation.
+    pub fn take_for_checkpoint(&self, generation: u64) -> Option<u32> {
+        let segment = self.take_free()?;
+        let s = self.at(segment);
+        let before = s.generation.load(Ordering::Acquire);
+        assert!(generation > before, "segment {segment}: generation {generation} after {before}");
+        self.assert_no_write(segment);
+        s.generation.store(generation, Ordering::Release);
+        self.step(segment, SegmentState::Free, SegmentState::Checkpoint);
+        Some(segment)
+    }
+
+    /// Recovery: a segment holds blocks of checkpoints. False when it is in use otherwise.
+    pub fn restore_for_checkpoint(&self, segment: u32) -> bool {
+        self.try_step(segment, &[SegmentState::Free], SegmentState::Checkpoint)
+    }
+
     /// Free to Open, with a new generation.
     pub fn open(&self, segment: u32, generation: u64, journal_position: u64) {
         let s = self.at(segment);
@@ -233,7 +265,7 @@ impl SegmentTable {
 
     /// Counts a write on its way.
     pub fn write_started(&self, segment: u32) {
-        let unused = [SegmentState::Free, SegmentState::Reclaiming];
+        let unused = [SegmentState::Free, SegmentState::Reclaiming, SegmentState::Checkpoint];
         debug_assert!(!unused.contains(&self.state(segment)), "segment {segment} takes no records");
         self.at(segment).pending.fetch_add(1, Ordering::AcqRel);
     }
@@ -347,7 +379,7 @@ impl SegmentTable {
         let figures = |id: u32| {
             let (segment, state) = (self.at(id), self.state(id));
             let holds = |counter: &AtomicU32| match state {
-                SegmentState::Free => 0,
+                SegmentState::Free | SegmentState::Checkpoint => 0,
                 _ => counter.load(Ordering::Relaxed),
             };
             let records = holds(&segment.records);
@@ -384,7 +416,8 @@ impl SegmentTable {
         let entry = |id: u32| {
             let s = self.at(id);
             let state = match self.state(id) {
-                SegmentState::Free => 0,
+                // The tables name those of checkpoints apart.
+                SegmentState::Free | SegmentState::Checkpoint => 0,
                 SegmentState::Open | SegmentState::Sealing => 1,
                 SegmentState::Sealed | SegmentState::Reclaiming => 2,
                 SegmentState::Retired => 3,
@@ -459,102 +492,5 @@ impl SegmentTable {
     pub fn finish_restore(&self) {
         let free: VecDeque<u32> = self.in_state(SegmentState::Free).collect();
         *self.free.lock() = free;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn table() -> SegmentTable {
-        let place = |n: u64| SegmentLocation { device: DeviceId(0), offset: n * 65536 };
-        let table = SegmentTable::new((0..3).map(place).collect(), 65536);
-        table.finish_restore();
-        table
-    }
-
-    #[test]
-    fn a_segment_goes_round() {
-        let table = table();
-        let s = table.take_free().unwrap();
-        table.open(s, 7, 0);
-        table.record_added(s, 5, 100, 64);
-        table.write_started(s);
-        table.write_done(s);
-        assert_eq!(table.state(s), SegmentState::Open, "written so far, but not sealed");
-        table.write_started(s);
-        assert!(table.start_sealing(s));
-        table.write_done(s);
-        assert_eq!(table.state(s), SegmentState::Sealed);
-        table.start_reclaim(s);
-        table.set_free(s);
-        assert_eq!((table.free_count(), table.generation(s)), (3, 7));
-    }
-
-    #[test]
-    fn figures_are_those_of_what_a_segment_holds_now() {
-        let table = table();
-        let s = table.take_free().unwrap();
-        table.open(s, 7, 0);
-        for version in 0..3 {
-            table.record_added(s, version, 100, 64);
-        }
-        (0..5).for_each(|_| table.slot_added(s));
-        let seen = |id: u32| table.figures()[id as usize];
-        let of = |f: SegmentFigures| (f.state, f.records, f.live, f.bytes);
-        assert_eq!(of(seen(s)), (SegmentState::Open, 3, 3, 192), "never more alive than there are");
-        (0..4).for_each(|_| table.slot_removed(s));
-        assert_eq!(seen(s).live, 1);
-        assert!(table.start_sealing(s));
-        table.write_started(s);
-        table.write_done(s);
-        table.start_reclaim(s);
-        table.set_free(s);
-        assert_eq!(of(seen(s)), (SegmentState::Free, 0, 0, 0), "nothing of its last use");
-    }
-
-    #[test]
-    fn a_segment_whose_write_failed_is_not_sealed_and_nobody_falls_over_it() {
-        let table = table();
-        let s = table.take_free().unwrap();
-        table.open(s, 7, 0);
-        table.write_started(s);
-        // A write has failed between a putter's look at the state and its sealing.
-        assert!(table.retire(s) && !table.retire(s));
-        assert!(!table.start_sealing(s));
-        assert!(!table.try_again(s), "a write is on its way");
-        table.write_done(s);
-        assert_eq!((table.state(s), table.free_count()), (SegmentState::Retired, 2));
-        assert!(table.try_again(s) && !table.try_again(s));
-        assert_eq!((table.state(s), table.free_count()), (SegmentState::Free, 3));
-    }
-
-    #[test]
-    #[should_panic(expected = "1 writes of its last use are on their way")]
-    fn a_write_of_the_last_use_keeps_the_next_one_from_beginning() {
-        let table = table();
-        let s = table.take_free().unwrap();
-        table.open(s, 7, 0);
-        assert!(table.start_sealing(s));
-        table.write_started(s);
-        table.write_done(s);
-        table.write_started(s);
-        table.start_reclaim(s);
-    }
-
-    #[test]
-    #[should_panic(expected = "generation 7 after 7")]
-    fn a_generation_is_never_used_twice() {
-        let table = table();
-        let s = table.take_free().unwrap();
-        table.open(s, 7, 0);
-        assert!(table.retire(s) && table.try_again(s));
-        table.open(s, 7, 0);
-    }
-
-    #[test]
-    #[should_panic(expected = "cannot go from Free to Reclaiming")]
-    fn edges_that_are_not_drawn_do_not_exist() {
-        table().start_reclaim(0);
     }
 }

@@ -253,7 +253,9 @@ impl Run {
     fn slot_of(life: &Life, key: Key) -> (usize, u64, [usize; 2]) {
         let core = &life.core;
         let hash = core.hash(key.ns.into(), &key_bytes(key));
-        let mut lines = core.shard(hash).index.lines_of(hash);
+        let index = &core.shard(hash).index;
+        // The lines of before the index grew: those agree for good.
+        let mut lines = index.lines_of(hash).map(|line| line % index.base_lines());
         lines.sort_unstable();
         (hash as usize & (core.shards.len() - 1), (hash >> 48).max(1), lines)
     }

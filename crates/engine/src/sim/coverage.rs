@@ -44,6 +44,7 @@ paths! {
     CrashAfterClose = "crash: machine, after a clean stop",
     // The index.
     Displaced = "index: slot moved to its other line",
+    IndexGrew = "index: grown by a line",
     SlotEvicted = "index: slot evicted, both lines full",
     TagCollision = "index: slot of another key with the same tag",
     LineKept = "index: loaded slot left out for a newer one",
@@ -94,6 +95,7 @@ paths! {
     SealedForJournal = "journal: segment sealed that held it",
     Checkpoint = "checkpoint: complete",
     CheckpointFailed = "checkpoint: given up",
+    CheckpointGrown = "checkpoint: of an index that has grown",
     CheckpointWaited = "checkpoint: waited for the copies of what is reclaimed",
     // Recovery.
     CheckpointErased = "open: checkpoint that cannot be read erased",
@@ -106,6 +108,7 @@ paths! {
     CarriedOver = "open: removals carried over into a new journal",
     ExactFooter = "open: records known by a footer",
     ExactScan = "open: records found without a footer",
+    LoadedGrown = "load: lines of an index that had grown",
     LostBlock = "load: block of the index lost",
     Rebuilt = "load: index rebuilt in another shape",
     Swept = "load: contradicted slot swept",
@@ -124,6 +127,13 @@ paths! {
     BlockedJournal = "checked: nobody awaits room in the journal for more than 50 ms, with the thread blocked",
     BlockedQueue = "checked: nobody awaits room in the write queue for more than a second, with the thread blocked",
     Live = "checked: everything comes to rest",
+}
+
+impl Path {
+    /// The words a report uses for it.
+    pub fn label(self) -> &'static str {
+        LABELS[self as usize]
+    }
 }
 
 const COUNT: usize = LABELS.len();

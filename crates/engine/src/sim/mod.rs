@@ -38,6 +38,7 @@ mod changes;
 mod checks;
 mod copies;
 pub mod coverage;
+mod growth;
 mod lateness;
 #[cfg(loom)]
 mod loom_tests;

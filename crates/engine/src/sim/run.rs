@@ -470,7 +470,7 @@ impl Run {
         self.changing.clear();
         self.flashed.clear();
         self.end_life(&life);
-        let shape = |life: &Life| (life.core.shards.len(), life.core.shards[0].index.lines());
+        let shape = |life: &Life| (life.core.shards.len(), life.core.shards[0].index.base_lines());
         let (before, covered) = (shape(&life), life.core.stats().totals.checkpoints > 0);
         self.homes = self.homes(&life);
         self.drop_acks(crash.kind);

@@ -88,6 +88,7 @@ fn check_that_a_full_index_is_told_once() {
     tracing::subscriber::with_default(warnings.clone(), || {
         let mut world = World::sized(16 << 20, 256 << 10, 8 << 20, 1 << 20);
         (world.config.index_memory, world.config.shards) = (Some(64 << 10), 1);
+        world.config.index_growth = false;
         let mut life = world.open_as_configured().expect("opens");
         let slots = life.core.shards[0].index.slots() as u64;
         let lost = |life: &Life| life.core.totals.dropped_for(DropReason::IndexFull);

@@ -128,6 +128,8 @@ impl World {
         let memory = (tier + index + 11 * chunk) * 16 / 15;
         (self.config.shards, self.config.memory) = (shards, memory + memory / 32);
         self.config.index_memory = Some(index);
+        // Of the smallest ones most grow.
+        self.config.index_growth = lines <= 5 && dram >= 8 << 10;
     }
 
     /// Bytes per second that may be written.
@@ -301,7 +303,7 @@ impl Life {
         let (core, hash) = (&self.core, self.core.hash(ns.into(), key));
         let slot = core.shard(hash).index.peek(hash)?;
         let at = slot.location();
-        let given_up = [SegmentState::Retired, SegmentState::Free];
+        let given_up = [SegmentState::Retired, SegmentState::Free, SegmentState::Checkpoint];
         if given_up.contains(&core.table.state(at.segment)) {
             return None;
         }

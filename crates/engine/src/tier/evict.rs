@@ -9,6 +9,7 @@
 use crate::api::{DropReason, Listed};
 use crate::core::Core;
 use crate::format::record::Meta;
+use crate::index::LINE_BYTES;
 use crate::shard::{Shard, ShardSlot};
 use crate::sync::atomic::Ordering;
 use crate::tier::admission::Admission;
@@ -48,6 +49,8 @@ impl Core {
             self.wait_for_queue();
             let mut shard = slot.lock();
             let shard = &mut *shard;
+            // What the index has grown by is not the tier's any more.
+            let budget = budget.saturating_sub(shard.index.grown_bytes());
             // What is not taken needs no steps: nothing leaves for it.
             let next = budget.max(shard.dram.budget().min(shard.dram.bytes()).saturating_sub(STEP));
             let mut victims = std::mem::take(&mut shard.victims);
@@ -58,6 +61,18 @@ impl Core {
             }
         }
         false
+    }
+
+    /// Takes memory for `lines` more index lines from a shard's DRAM tier, and lets its index grow
+    /// by them. Objects that leave need room in the write queue: see [`Core::must_wait_for_queue`].
+    pub(crate) fn give_to_index(&self, slot: &ShardSlot, lines: usize) {
+        let shard = &mut *slot.lock();
+        let mut victims = std::mem::take(&mut shard.victims);
+        let budget = shard.dram.budget().saturating_sub(lines * LINE_BYTES);
+        shard.dram.set_budget(budget, &mut victims);
+        self.evict_all(shard, victims);
+        let allowed = shard.index.allowed() + lines;
+        shard.index.allow(allowed);
     }
 
     fn evict_all(&self, shard: &mut Shard, mut victims: Vec<DramEntry>) {

@@ -4,7 +4,7 @@
 use crate::api::{DropReason, NO_EXPIRY};
 use crate::core::Core;
 use crate::format::record;
-use crate::index::{Location, SizeClass};
+use crate::index::{Location, SizeClass, Slot};
 use crate::segment::{AppendError, Object, StreamId};
 use crate::shard::Shard;
 use crate::tier::admission::Admission;
@@ -73,10 +73,33 @@ impl Core {
         })
     }
 
+    /// Adds a line to an index that is full and may grow.
+    pub(crate) fn grow_index(&self, shard: &mut Shard) {
+        let gone = shard.index.grow_if_full();
+        self.count_gone(gone);
+    }
+
+    /// Keeps an index from growing while a checkpoint captures it. One that is about to be full
+    /// grows before, as far as it takes no long time under the shard's lock.
+    pub(crate) fn hold_index(&self, shard: &mut Shard) {
+        const MOST: usize = 1024;
+        let gone = shard.index.grow_ahead(MOST);
+        self.count_gone(gone);
+        shard.index.hold();
+    }
+
+    fn count_gone(&self, gone: Vec<Slot>) {
+        for slot in gone {
+            self.table.slot_removed(slot.location().segment);
+            self.totals.dropped(DropReason::IndexFull, 1);
+        }
+    }
+
     /// Points the index at a record.
     pub(crate) fn publish(&self, shard: &mut Shard, hash: u64, at: Location, len: u32) {
         debug_assert!(at.offset() + len <= self.table.segment_size(), "{at:?} of {len} bytes");
         let class = SizeClass::from_bytes(len).expect("a quarter of a segment fits a size class");
+        self.grow_index(shard);
         let inserted = shard.index.insert(hash, at, class);
         self.table.slot_added(at.segment);
         if let Some(old) = inserted.replaced {

@@ -33,12 +33,14 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
 /// How memory and flash would be divided.
 fn divide(text: &mut String, config: &Config, checked: &Checked) {
     let Outlook { flash, segments, index_bytes, index_slots, dram, .. } = checked.outlook;
+    let most = checked.outlook.index_slots_most;
     let size = inspect::size;
     text.push_str("\n# Memory and flash:\n");
     let memory = config.memory;
     let (index, dram, flash) = (size(index_bytes), size(dram), size(flash));
     let divided = format!(
-        "{memory} of memory: {index} are index, for {index_slots} objects on flash, and {dram} hold objects"
+        "{memory} of memory: {index} are index, for {index_slots} objects on flash, and {dram} hold objects. With more objects on \
+         flash the index grows, to {most} slots at most, and fewer are held in memory"
     );
     comment(text, "#   ", &divided);
     comment(text, "#   ", &format!("{flash} of flash in {segments} segments"));

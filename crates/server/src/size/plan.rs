@@ -170,6 +170,7 @@ impl Plan {
             )));
         }
         let len = len(objects);
+        let outlook = outlook.grown_for(len);
         Ok(Plan {
             objects,
             memory: Size::bytes(memory),
@@ -212,7 +213,10 @@ fn divide(flash: u64, memory: u64) -> Result<(afterglow_engine::Config, Outlook)
 fn on_flash(outlook: &Outlook, objects: Objects) -> u64 {
     match item(objects) > most_item(outlook) {
         true => 0,
-        false => outlook.flash_objects(len(objects)),
+        false => {
+            let len = len(objects);
+            outlook.grown_for(len).flash_objects(len)
+        }
     }
 }
 

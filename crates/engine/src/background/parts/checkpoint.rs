@@ -1,5 +1,6 @@
 //! When checkpoints are due, and the one being written.
 
+use crate::checkpoint_areas::CheckpointAreas;
 use crate::format::checkpoint::Header;
 use std::collections::VecDeque;
 
@@ -24,8 +25,7 @@ pub(in crate::background) enum CheckpointPhase {
 
 pub(in crate::background) struct CheckpointRun {
     pub(in crate::background) header: Header,
-    /// Offset of its area.
-    pub(in crate::background) area: u64,
+    /// Its area.
     pub(in crate::background) which: u32,
     pub(in crate::background) tables: Vec<u8>,
     pub(in crate::background) phase: CheckpointPhase,
@@ -48,7 +48,7 @@ pub(in crate::background) enum Todo {
 
 /// When checkpoints are due, and the one being written.
 pub struct Checkpoints {
-    pub(in crate::background) areas: [u64; 3],
+    pub(in crate::background) areas: CheckpointAreas,
     /// Sequence and area of the newest complete one.
     pub(in crate::background) last: Option<(u64, u32)>,
     pub(in crate::background) run: Option<CheckpointRun>,
@@ -61,9 +61,8 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// `areas` are the offsets of both and their length, `last` the newest complete checkpoint's
-    /// sequence and area.
-    pub(crate) fn new(areas: [u64; 3], last: Option<(u64, u32)>) -> Self {
+    /// `last` is the newest complete checkpoint's sequence and area.
+    pub(crate) fn new(areas: CheckpointAreas, last: Option<(u64, u32)>) -> Self {
         Self { areas, last, run: None, ended: None, head: 0, opened: 0, appended: 0, wanted: false }
     }
 

@@ -52,13 +52,21 @@ impl Load {
             let of_shard = |s| (0..header.blocks_per_shard()).map(move |b| (s, b));
             blocks = (0..header.shards).flat_map(of_shard).collect();
             let same = header.shards as usize == core.shards.len()
-                && header.lines == core.shards[0].index.lines() as u64;
+                && header.base == core.shards[0].index.base_lines() as u64;
+            if header.lines > header.base {
+                coverage_mark!(LoadedGrown);
+            }
             if !same {
                 coverage_mark!(Rebuilt);
                 tracing::info!(
                     "the size of the index has changed: it is rebuilt in the background"
                 );
-                let shape = |_| IndexWriter::with_lines(header.lines as usize);
+                let shape = |_| {
+                    let lines = header.lines as usize;
+                    let mut index = IndexWriter::growing(header.base as usize, lines);
+                    index.set_lines(lines);
+                    index
+                };
                 old = Some((0..header.shards).map(shape).collect());
                 footers =
                     (0..).zip(&generations).filter(|(_, g)| **g != 0).map(|(s, _)| s).collect();
@@ -152,7 +160,14 @@ impl Load {
                     core.totals.dropped(DropReason::IndexFull, loaded.dropped as u64);
                 }
                 None => {
-                    let loaded = core.shards[shard as usize].lock().index.load_line(line, words);
+                    let mut shard = core.shards[shard as usize].lock();
+                    // Segments written since the checkpoint may have taken up much of the index.
+                    words
+                        .iter()
+                        .filter(|word| **word != 0)
+                        .for_each(|_| core.grow_index(&mut shard));
+                    let loaded = shard.index.load_line(line, words);
+                    drop(shard);
                     core.totals.dropped(DropReason::IndexFull, loaded.dropped as u64);
                     for slot in words.into_iter().filter_map(Slot::from_word) {
                         core.table.slot_added(slot.location().segment);

@@ -258,7 +258,7 @@ fn segments(screen: &Screen, frame: &mut Frame<'_>, area: Rect) -> u16 {
         frame.render_widget(Block::bordered().title("segments"), area);
         return 0;
     };
-    let [legend, cells] = Layout::vertical([Constraint::Length(8), Constraint::Min(3)]).areas(area);
+    let [legend, cells] = Layout::vertical([Constraint::Length(9), Constraint::Min(3)]).areas(area);
     let states: Vec<usize> =
         map.states.bytes().map(|digit| usize::from(digit.saturating_sub(b'0'))).collect();
     let rows = map.words.iter().enumerate().map(|(n, word)| {
@@ -307,6 +307,7 @@ fn mark(state: &str, live: u8) -> (char, Style) {
         "sealed" => (char::from(b'0' + live.min(99) / 10), colored(Color::Cyan)),
         "reclaiming" => ('r', colored(Color::Yellow)),
         "retired" => ('x', BAD),
+        "checkpoint" => ('c', colored(Color::Blue)),
         _ => ('.', QUIET),
     }
 }
