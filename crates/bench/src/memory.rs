@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use afterglow_engine::{Cache, DropReason, MissReason, Namespace, Stats};
+use afterglow_engine::{Cache, Config, DropReason, MissReason, Namespace, Outlook, Stats};
 
 use super::{
     BenchError, alloc, pin, progress,
@@ -16,7 +16,7 @@ use afterglow_loadgen::rng::Rng;
 pub struct MemoryOptions {
     /// Where to make the caches.
     pub dir: PathBuf,
-    /// Objects of the cache whose index is weighed.
+    /// Objects of the cache whose index is weighed; 0 leaves it out.
     pub objects: u64,
     /// Bytes of each value.
     pub value: usize,
@@ -40,6 +40,10 @@ const REST: u64 = 320 << 20;
 const NO_INDEX: u64 = 1024;
 /// Flash per byte of index that a cache must have.
 const FLASH_PER_INDEX: u64 = 64;
+/// Objects of the bulk load that are looked for at its end.
+const SAMPLE: u64 = 500_000;
+/// Share of them that is there where flash is large enough.
+const KEPT: f64 = 0.97;
 /// Objects that are read often before the index overflows.
 const POPULAR: u64 = 10_000;
 
@@ -50,9 +54,11 @@ pub fn memory(options: &MemoryOptions) -> Result<Report, BenchError> {
     }
     let scratch = Scratch::new(&options.dir)?;
     let mut report = Report::new("memory", scratch.path());
-    weigh(options, &scratch, &mut report)?;
-    if options.bulk > 0 {
+    if options.objects > 0 {
+        weigh(options, &scratch, &mut report)?;
         scratch.clear()?;
+    }
+    if options.bulk > 0 {
         bulk_load(options, &scratch, &mut report)?;
     }
     Ok(report)
@@ -276,10 +282,42 @@ fn bulk_load(
         "B",
     );
     let share = resident.peak as f64 / options.memory as f64;
+    kept_of_bulk(options, &cache, &ns, report)?;
     report.checks.push(Check::at_most(
         "bulk load: highest resident memory as a share of the budget",
         share,
         1.0,
     ));
+    Ok(())
+}
+
+/// How many objects of the bulk load are there at its end, by a sample. Flash of more than they
+/// take is to hold nearly all: the index grows for them.
+fn kept_of_bulk(
+    options: &MemoryOptions,
+    cache: &Cache,
+    ns: &Namespace,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    store::settle(cache)?;
+    let (mut rng, mut found) = (Rng::new(7), 0_u64);
+    let sample = options.bulk.min(SAMPLE);
+    for _ in 0..sample {
+        let id = rng.below(options.bulk);
+        let value = ns.get_blocking(&key(id));
+        found += u64::from(value.is_some_and(|o| is_value(id, &o.value, options.value)));
+    }
+    let (stats, kept) = (cache.stats(), found as f64 / sample as f64);
+    report.figure("bulk load: objects found of a sample", 100.0 * kept, "%");
+    report.figure("bulk load: index", stats.index_bytes as f64, "B");
+    let bytes = stats.index_bytes as f64 / stats.index_slots_used.max(1) as f64;
+    report.figure("bulk load: index, bytes per object", bytes, "B");
+    let mut config = Config::new(&options.dir, Vec::new());
+    config.memory = options.memory;
+    let len = store::KEY + options.value;
+    let outlook = Outlook::of_new(&config, options.size)?.grown_for(len);
+    if outlook.flash_objects(len) >= options.bulk {
+        report.checks.push(Check::at_least("bulk load: share of the objects kept", kept, KEPT));
+    }
     Ok(())
 }

@@ -69,6 +69,7 @@ impl Shape {
         let mut config = Config::new(&self.dir, vec![device]);
         config.memory = self.memory;
         config.index_memory = self.index_memory;
+        config.index_growth = self.index_memory.is_none();
         config.max_blocking_reads = 1024;
         config
     }

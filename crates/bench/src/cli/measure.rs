@@ -107,8 +107,8 @@ pub(super) struct Memory {
     /// Directory to make the caches in
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
-    /// Objects of the cache whose index is weighed, at 90 % fill
-    #[arg(long, value_name = "NUMBER", default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
+    /// Objects of the cache whose index is weighed, at 90 % fill; 0 leaves it out
+    #[arg(long, value_name = "NUMBER", default_value_t = 20_000_000, value_parser = weighed)]
     objects: u64,
     /// Size of values
     #[arg(long, value_name = "SIZE", default_value = "64B")]
@@ -200,6 +200,12 @@ pub(super) struct LifeArgs {
     value: Size,
     #[arg(long)]
     memory: Size,
+}
+
+/// How many objects to weigh an index with: none, or enough to fill one.
+fn weighed(text: &str) -> Result<u64, String> {
+    let objects = text.parse().ok().filter(|&objects: &u64| objects == 0 || objects >= 1000);
+    objects.ok_or_else(|| "give 0, or a number of at least 1000".into())
 }
 
 /// Runs one, and prints and writes its report.
