@@ -17,6 +17,14 @@ def table(cassandra, direct, keyspace):
     return prepare(direct, keyspace)
 
 
+def put(session, table, row, number):
+    session.execute(f"INSERT INTO {table} (k, c, v) VALUES ({row}, 0, '{number}')")
+
+
+def value(session, table, row):
+    return int(session.execute(f"SELECT v FROM {table} WHERE k = {row} AND c = 0").one().v)
+
+
 @pytest.fixture
 def pair(cassandra, table, no_ring):
     with Ring(cassandra.contact, 2) as ring:
@@ -27,13 +35,13 @@ def test_each_instance_answers_for_rows_that_the_other_has_cached(pair, table):
     owner, other = pair.members
     with connect(owner) as first, connect(other) as second:
         for key in range(20):
-            first.execute(f"INSERT INTO {table} (k, v) VALUES ({key}, 1)")
+            put(first, table, key, 1)
             for session in (first, second, first, second):
-                assert session.execute(f"SELECT v FROM {table} WHERE k = {key}").one().v == 1
+                assert value(session, table, key) == 1
             # The other's write is seen at once where the row is cached.
-            second.execute(f"INSERT INTO {table} (k, v) VALUES ({key}, 2)")
+            put(second, table, key, 2)
             for session in (first, second):
-                assert session.execute(f"SELECT v FROM {table} WHERE k = {key}").one().v == 2
+                assert value(session, table, key) == 2
     assert owner.metrics().hits(tier="ring") > 0 < other.metrics().hits(tier="ring")
     status = pair.command(other, "status")
     assert "this instance" in status, status
@@ -67,13 +75,13 @@ def test_no_read_fails_or_is_stale_while_the_owner_is_killed_and_comes_back(pair
 def test_an_instance_that_leaves_hands_its_rows_over(pair, table):
     owner, other = pair.members
     with connect(owner) as session:
-        session.execute(f"INSERT INTO {table} (k, v) VALUES (7, 1)")
+        put(session, table, 7, 1)
     assert pair.command(owner, "leave") == "it has left the ring\n"
     poll("the other to be alone", lambda: len(pair.status(other)["members"]) == 1, 30)
     assert pair.shards(other) == 4096
     with connect(owner) as left, connect(other) as session:
-        left.execute(f"INSERT INTO {table} (k, v) VALUES (7, 2)")
-        assert session.execute(f"SELECT v FROM {table} WHERE k = 7").one().v == 2
+        put(left, table, 7, 2)
+        assert value(session, table, 7) == 2
 
 
 def test_one_member_is_asked_to_drop_rows_of_all(pair, table, direct):
@@ -85,12 +93,12 @@ def test_one_member_is_asked_to_drop_rows_of_all(pair, table, direct):
     with connect(pair.members[0]) as session:
 
         def read(k):
-            return session.execute(f"SELECT v FROM {table} WHERE k = {k}").one().v
+            return value(session, table, k)
 
         for k in range(40):
-            session.execute(f"INSERT INTO {table} (k, v) VALUES ({k}, 1)")
+            put(session, table, k, 1)
             read(k)
-            direct.execute(f"INSERT INTO {table} (k, v) VALUES ({k}, 2)")
+            put(direct, table, k, 2)
         assert {read(k) for k in range(40)} == {1}, "they are hits"
         invalidate(pair.members[1], "--where", "k = 7")
         assert [k for k in range(40) if read(k) == 2] == [7]
