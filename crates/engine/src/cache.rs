@@ -22,6 +22,7 @@ use crate::namespace::Namespace;
 use crate::namespace::open::open_namespace;
 use crate::recovery::{self, Env, Opening};
 use crate::segment::SegmentFigures;
+use crate::shard::ShardSlot;
 use crate::stats::Stats;
 use crate::sync::Mutex;
 
@@ -118,8 +119,11 @@ impl Cache {
                 })
                 .map_err(|source| OpenError::Thread { source })?
         };
-        let grown = core.shards.iter().map(|shard| shard.lock().index.grown_bytes() as u64);
-        let dram_at_opening = Mutex::new(core.stats().dram_capacity + grown.sum::<u64>());
+        let both = core.shards.iter().map(|shard| {
+            let shard = shard.lock();
+            (shard.dram.budget() + shard.index.grown_bytes()) as u64
+        });
+        let dram_at_opening = Mutex::new(both.sum());
         let cache = Self {
             core,
             shared,
@@ -170,7 +174,10 @@ impl Cache {
     pub fn resize_dram(&self, by: i64, go_on: &dyn Fn() -> bool) -> Resized {
         let opened = self.dram_at_opening.lock();
         let shards = self.core.shards.len() as u64;
-        let wanted = opened.checked_add_signed(by).filter(|left| *left >= shards * LEAST_DRAM);
+        let grown = |shard: &ShardSlot| shard.lock().index.grown_bytes() as u64;
+        let grown = self.core.shards.iter().map(grown).max().unwrap_or(0);
+        let least = shards * (LEAST_DRAM + grown);
+        let wanted = opened.checked_add_signed(by).filter(|left| *left >= least);
         let Some(wanted) = wanted else { return Resized::TooSmall };
         let share = usize::try_from(wanted / shards).unwrap_or(usize::MAX);
         match self.core.shards.iter().all(|shard| self.core.resize_dram(shard, share, go_on)) {

@@ -82,31 +82,39 @@ impl CheckpointAreas {
         }
     }
 
-    /// Takes segments until checkpoints of shards of `lines` lines have their place in both areas.
-    /// Takes no more than `most` in all, and leaves `leave` free. Says whether there is place now.
+    /// Reckons with tables of so many bytes from now on, if they are more than before.
+    pub fn reckon_with(&mut self, tables: u64) {
+        self.tables = self.tables.max(tables);
+    }
+
+    /// Has `take` take segments until checkpoints of shards of `lines` lines have their place in
+    /// both areas. They are an eighth of all at most, and `leave` stay free. Says whether there is
+    /// place now.
     pub fn make_room(
         &mut self,
         table: &SegmentTable,
-        shards: u32,
-        lines: u64,
+        (shards, lines): (u32, u64),
         leave: u32,
-        mut next_generation: impl FnMut() -> u64,
+        mut take: impl FnMut(&SegmentTable) -> Option<u32>,
     ) -> bool {
         let size = table.segment_size();
         let Some(needed) = segments_needed(shards, lines, self.tables, self.len, size) else {
             return false;
         };
-        // An eighth of all.
-        let most = u64::from(table.len()) / 8;
-        for which in [0, 1] {
-            while (self.segments[which].len() as u64) < needed {
-                if needed * 2 > most || table.free_count() <= leave {
-                    return false;
-                }
-                match table.take_for_checkpoint(next_generation()) {
-                    Some(segment) => self.segments[which].push(segment),
-                    None => return false,
-                }
+        let missing = |segments: &Vec<u32>| needed.saturating_sub(segments.len() as u64);
+        let more = self.segments.iter().map(missing).sum::<u64>();
+        if more == 0 {
+            return true;
+        }
+        let free = u64::from(table.free_count().saturating_sub(leave));
+        if needed * 2 > u64::from(table.len()) / 8 || more > free {
+            return false;
+        }
+        for segments in &mut self.segments {
+            while (segments.len() as u64) < needed {
+                // Writers may have taken what was free.
+                let Some(segment) = take(table) else { return false };
+                segments.push(segment);
             }
         }
         true
@@ -135,19 +143,22 @@ mod tests {
     #[test]
     fn both_areas_get_what_a_grown_index_needs_and_no_more() {
         let (table, mut areas, mut generation) = (table(64), areas(), 0);
-        let mut next = || {
+        let mut take = |table: &SegmentTable| {
             generation += 1;
-            generation
+            table.take_for_checkpoint(generation)
         };
-        assert!(areas.make_room(&table, 2, 1023, 0, &mut next));
+        assert!(areas.make_room(&table, (2, 1023), 0, &mut take));
         assert_eq!(areas.segments().each_ref().map(Vec::len), [0, 0]);
         // Six blocks, of which two fit the area: two segments of two blocks each.
-        assert!(areas.make_room(&table, 2, 3 * 1023, 0, &mut next));
+        assert!(areas.make_room(&table, (2, 3 * 1023), 0, &mut take));
         assert_eq!(areas.segments().each_ref().map(Vec::len), [2, 2]);
-        assert!(areas.make_room(&table, 2, 3 * 1023, 0, &mut next), "there is place already");
+        assert!(areas.make_room(&table, (2, 3 * 1023), 0, &mut take), "there is place already");
         assert_eq!(table.in_state(SegmentState::Checkpoint).count(), 4);
-        assert!(!areas.make_room(&table, 2, 1023 * 10, 0, &mut next), "more than an eighth of all");
-        assert!(!areas.make_room(&table, 2, 1023 * 4, 60, &mut next), "those are to stay free");
+        assert!(
+            !areas.make_room(&table, (2, 1023 * 10), 0, &mut take),
+            "more than an eighth of all"
+        );
+        assert!(!areas.make_room(&table, (2, 1023 * 4), 59, &mut take), "those are to stay free");
         assert_eq!(table.in_state(SegmentState::Checkpoint).count(), 4, "nothing half-done");
     }
 

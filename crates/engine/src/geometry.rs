@@ -42,9 +42,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// The same for a cache whose index has grown to what a checkpoint has: the DRAM tier has less.
-    pub fn grown_to(self, header: &Header) -> Self {
-        let lines = match header.base == self.lines as u64 {
+    /// The same for a cache of `shards` shards whose index has grown to what a checkpoint has: the
+    /// DRAM tier has less.
+    pub fn grown_to(self, shards: u32, header: &Header) -> Self {
+        let lines = match header.shards == shards && header.base == self.lines as u64 {
             true => (header.lines as usize).clamp(self.lines, self.most_lines),
             // It is rebuilt, and grows as it must.
             false => self.lines,

@@ -148,7 +148,7 @@ impl Background {
         self.checkpoint.appended = core.table.appended();
         if !self.checkpoint.areas.fits(&core.table, &header, which) {
             self.let_indexes_go();
-            return self.shrink_tables();
+            return self.make_it_fit(&header);
         }
         if header.grown {
             coverage_mark!(CheckpointGrown);
@@ -177,6 +177,27 @@ impl Background {
             shard.index.set_captured(0);
             shard.index.let_go();
         }
+    }
+
+    /// A checkpoint has no place. Where the index has grown it gets more segments, for kill tables
+    /// may be larger than was reckoned with. Where there are none it is tried again later.
+    /// Otherwise the kill tables are too large.
+    fn make_it_fit(&mut self, header: &Header) {
+        if !header.grown {
+            return self.shrink_tables();
+        }
+        self.checkpoint.areas.reckon_with(header.tables_len);
+        if self.make_room_for_checkpoints(header.lines) {
+            self.checkpoint.wanted = true;
+            return;
+        }
+        let empty = Header { tables_len: 0, ..*header };
+        let which = self.checkpoint.last.map_or(0, |(_, which)| 1 - which);
+        if self.checkpoint.areas.fits(&self.core.table, &empty, which) {
+            return self.shrink_tables();
+        }
+        self.core.totals.checkpoint_failures.inc();
+        self.checkpoint.ended = Some(self.core.time.millis());
     }
 
     /// The kill tables do not fit the area: the namespace with the largest one is cleared, and with

@@ -15,8 +15,10 @@
 
 use super::Background;
 use crate::format::footer::FooterEntry;
+use crate::format::journal::Event;
 use crate::heap;
 use crate::index::{LINE_BYTES, SLOTS_PER_LINE};
+use crate::segment::SegmentTable;
 use crate::shard::ShardSlot;
 
 /// More lines are allowed when so many slots of those allowed are taken, in percent. The index
@@ -61,11 +63,7 @@ impl Background {
         if core.must_wait_for_queue() {
             return false;
         }
-        let (lines, shards) = ((allowed + more) as u64, core.shards.len() as u32);
-        // As many as reclaim keeps free, so that growth takes none that writes wait for.
-        let leave = core.admission.free_target;
-        let next = || core.take_version();
-        let has_room = self.checkpoint.areas.make_room(&core.table, shards, lines, leave, next);
+        let has_room = self.make_room_for_checkpoints((allowed + more) as u64);
         if has_room {
             core.give_to_index(slot, more);
             self.given_up += more * LINE_BYTES;
@@ -75,6 +73,25 @@ impl Background {
             heap::give_back();
         }
         has_room
+    }
+}
+
+impl Background {
+    /// Takes segments for checkpoints of so many lines a shard. Says whether these have their
+    /// place.
+    pub(super) fn make_room_for_checkpoints(&mut self, lines: u64) -> bool {
+        let core = &self.core;
+        let take = |table: &SegmentTable| {
+            let generation = core.take_version();
+            let segment = table.take_for_checkpoint(generation)?;
+            // An older checkpoint knows the segment in its last use. Its footer may be whole still
+            // when blocks have been written over its records.
+            core.journal.append(Event::Open { segment }, generation);
+            Some(segment)
+        };
+        // As many as reclaim keeps free, so that growth takes none that writes wait for.
+        let (shards, leave) = (core.shards.len() as u32, core.admission.free_target);
+        self.checkpoint.areas.make_room(&core.table, (shards, lines), leave, take)
     }
 }
 
@@ -92,7 +109,8 @@ fn wants(slot: &ShardSlot, coming: usize) -> Option<(usize, usize)> {
     let allowed = shard.index.allowed();
     let more = (index.base_lines() / SHARE).clamp(1, MOST / LINE_BYTES);
     let more = more.min(index.most_lines() - allowed);
-    // Somebody may have made the DRAM tier smaller.
-    let has_memory = shard.dram.budget() >= 2 * more * LINE_BYTES;
+    // The index has no more of it than the DRAM tier, which somebody may have made smaller.
+    let given = shard.index.grown_bytes() + more * LINE_BYTES;
+    let has_memory = shard.dram.budget() >= given + more * LINE_BYTES;
     (more > 0 && has_memory && is_soon_full(allowed)).then_some((allowed, more))
 }

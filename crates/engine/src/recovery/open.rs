@@ -45,7 +45,8 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     let flash = past.blocks.iter().map(|b| b.size).sum();
     let memory = geometry::memory(config, flash, past.blocks[0].segment_size)?;
     geometry::check_area(config, flash, &memory, &past.blocks)?;
-    let memory = past.checkpoint.as_ref().map_or(memory, |(header, ..)| memory.grown_to(header));
+    let grown = past.checkpoint.as_ref();
+    let memory = grown.map_or(memory, |(header, ..)| memory.grown_to(config.shards, header));
     let mut warm = warm_namespaces(&past);
     let carried = carried_removals(&past, &env, &mut warm);
     let lasts = past.checkpoint.is_none() || flush_checkpoint(disk);

@@ -172,7 +172,8 @@ fn a_lost_checkpoint_of_a_grown_index_brings_nothing_old_back() {
 /// With another memory, or another number of shards, a grown index is rebuilt.
 #[test]
 fn a_grown_index_is_rebuilt_in_another_shape() {
-    for (index, shards) in [(INDEX * 2, 2), (INDEX, 4), (INDEX / 2, 2)] {
+    // The last has as many base lines a shard as before.
+    for (index, shards) in [(INDEX * 2, 2), (INDEX, 4), (INDEX / 2, 2), (INDEX * 2, 4)] {
         let mut world = small_index();
         let mut life = world.open_as_configured().expect("opens");
         load(&mut world, &mut life, 0, OBJECTS / 2);
