@@ -1,7 +1,7 @@
 //! What one instance of a ring sends to another, and the map that it reads from the database.
 
 use afterglow_ring::{Credit, Envelope, Frame, Hello, Link, Map, MemberId, Message, Profile};
-use afterglow_ring::{Detail, Incarnation, RowKey, Scope, Setting};
+use afterglow_ring::{Detail, Incarnation, RingId, RowKey, Scope, Setting};
 
 use crate::target::Target;
 
@@ -67,7 +67,8 @@ fn hello(versions: (u16, u16)) -> Hello {
 
 fn envelope(message: Message) -> Vec<u8> {
     let (life, incarnation) = (Incarnation(1), Incarnation(u128::MAX));
-    Envelope { from: MemberId(3), life, incarnation, version: 12, message }.encode()
+    Envelope { from: MemberId(3), life, incarnation, ring: RingId(9), version: 12, message }
+        .encode()
 }
 
 /// One of every kind that has a shape of its own.

@@ -211,7 +211,7 @@ impl Custody {
             }
             let first = shard.epoch == 1 && !lost;
             match self.received.remove(&number) {
-                Some((_, state)) if state.epoch + 1 == shard.epoch => {
+                Some((_, state)) if state.epoch.checked_add(1) == Some(shard.epoch) => {
                     for (epoch, bits) in state.dirty.iter().filter(|(e, _)| *e <= state.epoch) {
                         self.dirty.learn(number, *epoch, bits);
                     }

@@ -7,8 +7,25 @@ use crate::config::{Config, Time};
 use crate::identity::Identity;
 use crate::map::Map;
 
+/// When a ring may be founded that has no map in the database.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Founding {
+    /// At once: no member of an earlier ring of its name can have a lease.
+    #[default]
+    AtOnce,
+    /// Not for now: whether there was one is not known.
+    NotYet,
+    /// There was one, and somebody has emptied its row. Its members may not know that, and have
+    /// their leases until T after they last read it.
+    AfterLeases,
+}
+
 #[derive(Debug, Default, Clone)]
 pub struct Join {
+    /// When a ring may be founded.
+    pub founding: Founding,
+    /// Since when every read of the map has found none.
+    empty: Option<Time>,
     /// Since when we try, without having stood still or lost a member.
     since: Option<Time>,
     /// When each last answered.
@@ -19,6 +36,21 @@ pub struct Join {
 }
 
 impl Join {
+    /// A read of the map was answered, with none or with one.
+    pub fn read(&mut self, is_empty: bool, now: Time) {
+        self.empty = self.empty.or(Some(now)).filter(|_| is_empty);
+    }
+
+    /// Whether a ring may be founded now, where the map is empty.
+    pub fn may_found(&self, now: Time, config: &Config) -> bool {
+        let leases = config.stretched(config.confirm);
+        match self.founding {
+            Founding::AtOnce => true,
+            Founding::NotYet => false,
+            Founding::AfterLeases => self.empty.is_some_and(|since| now >= since + leases),
+        }
+    }
+
     /// A member answered our PING.
     pub fn answered(&mut self, who: Identity, now: Time) {
         self.answered.insert(who, now);

@@ -60,6 +60,7 @@ pub use config::{Config, Time};
 pub use custody::{Carried, Durable, FillTerms, Kept, KeptShards};
 pub use identity::{Identity, Incarnation, MemberId, RingId};
 pub use io::{Action, FailReason, Io, ReadSource, Rows, TransactionResult, WriteBody, WriteResult};
+pub use join::Founding;
 pub use link::{Credit, Frame, Hello, Link, LinkError};
 pub use malformed::Malformed;
 pub use map::{Map, MemberEntry, Profile, SHARDS, Setting, Shard, Standing};

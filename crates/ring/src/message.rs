@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::config::Time;
-use crate::identity::{Identity, Incarnation, MemberId};
+use crate::identity::{Identity, Incarnation, MemberId, RingId};
 use crate::map::Map;
 use crate::schema::SchemaVersion;
 
@@ -38,6 +38,8 @@ pub struct Envelope {
     pub life: Incarnation,
     /// Its incarnation in the map, zero while it has none.
     pub incarnation: Incarnation,
+    /// The ring of which its map is; zero while it has none. A member hears only its own ring's.
+    pub ring: RingId,
     /// The version of the map that it has adopted; that map has its incarnation.
     pub version: u64,
     /// What it says.

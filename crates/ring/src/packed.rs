@@ -16,6 +16,8 @@ const FORMAT: u8 = 2;
 const NOBODY: u16 = u16::MAX;
 const MOST_MEMBERS: usize = 4_096;
 const MOST_SHARD_BITS: u8 = 16;
+/// Versions and epochs grow by one, and never come so far.
+const MOST_CHANGES: u64 = i64::MAX as u64;
 
 /// What is left to read.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +50,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn u128(&mut self) -> Result<u128, Malformed> {
+    pub fn u128(&mut self) -> Result<u128, Malformed> {
         self.array().map(u128::from_le_bytes)
     }
 
@@ -157,7 +159,7 @@ impl Map {
         if reader.u8()? != FORMAT {
             return Err(Malformed::Version);
         }
-        let version = reader.u64()?;
+        let version = changes(reader.u64()?)?;
         let ring = RingId(reader.u128()?);
         let count = usize::from(reader.u16()?);
         if count > MOST_MEMBERS {
@@ -231,13 +233,18 @@ fn settings(fields: &mut Reader<'_>) -> Result<Vec<Setting>, Malformed> {
     (0..count).map(|_| Ok(Setting { name: fields.text()?, value: fields.text()? })).collect()
 }
 
+/// A number to which one can be added.
+fn changes(number: u64) -> Result<u64, Malformed> {
+    if number > MOST_CHANGES { Err(Malformed::TooMuch) } else { Ok(number) }
+}
+
 fn shard(reader: &mut Reader<'_>, ids: &[MemberId]) -> Result<Shard, Malformed> {
     let mut place = || match reader.u16()? {
         NOBODY => Ok(None),
         at => ids.get(usize::from(at)).copied().map(Some).ok_or(Malformed::Unknown),
     };
     let (owner, previous) = (place()?, place()?);
-    Ok(Shard { owner, epoch: reader.varint()?, previous })
+    Ok(Shard { owner, epoch: changes(reader.varint()?)?, previous })
 }
 
 #[cfg(test)]
@@ -265,7 +272,7 @@ mod tests {
         placement::give_away(&mut map, &[]);
         map.accuse(map.members[1].identity);
         map.give(3, Some(MemberId(2)));
-        map.shards[7].epoch = u64::MAX;
+        map.shards[7].epoch = MOST_CHANGES;
         (map.version, map.ring) = (77, RingId(1 << 127 | 3));
         map
     }
@@ -275,6 +282,15 @@ mod tests {
         assert_eq!(Map::decode(&map().encode()), Ok(map()));
         assert_eq!(Map::decode(&Map::empty(1).encode()), Ok(Map::empty(1)));
         assert_ne!(map().fingerprint(), map().next().fingerprint());
+    }
+
+    #[test]
+    fn a_version_or_an_epoch_that_no_ring_comes_to_is_refused() {
+        let (mut late, mut moved) = (map(), map());
+        (late.version, moved.shards[3].epoch) = (1 << 63, 1 << 63);
+        for map in [late, moved] {
+            assert_eq!(Map::decode(&map.encode()), Err(Malformed::TooMuch));
+        }
     }
 
     #[test]

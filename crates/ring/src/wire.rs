@@ -1,7 +1,7 @@
 //! Messages as bytes.
 //!
 //! ```text
-//! format u8 = 1 | kind u8 | sender u64 | life u128 | incarnation u128 | version u64
+//! format u8 = 2 | kind u8 | sender u64 | life u128 | incarnation u128 | ring u128 | version u64
 //! | length u32 | body
 //! ```
 //!
@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::identity::{Incarnation, MemberId};
+use crate::identity::{Incarnation, MemberId, RingId};
 use crate::malformed::Malformed;
 use crate::map::Map;
 #[cfg(test)]
@@ -19,7 +19,7 @@ use crate::message::{Answer, Envelope, Message, Outcome, RowKey, Scope, ShardSta
 use crate::packed::{Reader, put_varint};
 use crate::schema::SchemaVersion;
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 impl Envelope {
     /// The bytes of a message.
@@ -31,6 +31,7 @@ impl Envelope {
         out.extend(self.from.0.to_le_bytes());
         out.extend(self.life.0.to_le_bytes());
         out.extend(self.incarnation.0.to_le_bytes());
+        out.extend(self.ring.0.to_le_bytes());
         out.extend(self.version.to_le_bytes());
         out.extend((body.len() as u32).to_le_bytes());
         out.extend(body);
@@ -50,11 +51,11 @@ impl Envelope {
         let kind = reader.u8()?;
         let from = MemberId(reader.u64()?);
         let (life, incarnation) = (reader.incarnation()?, reader.incarnation()?);
-        let version = reader.u64()?;
+        let (ring, version) = (RingId(reader.u128()?), reader.u64()?);
         let len = reader.u32()? as usize;
         let body = &mut Reader(reader.take(len)?);
         let message = if kind < BEGIN { about_map(kind, body)? } else { about_rows(kind, body)? };
-        Ok(Self { from, life, incarnation, version, message })
+        Ok(Self { from, life, incarnation, ring, version, message })
     }
 }
 
@@ -423,7 +424,7 @@ mod tests {
 
     fn envelope(message: Message) -> Envelope {
         let (life, incarnation) = (Incarnation(1), Incarnation(u128::MAX));
-        Envelope { from: MemberId(3), life, incarnation, version: 12, message }
+        Envelope { from: MemberId(3), life, incarnation, ring: RingId(9), version: 12, message }
     }
 
     #[test]
@@ -439,9 +440,9 @@ mod tests {
         for message in messages().into_iter().filter(|m| !matches!(m, Message::MapIs(_))) {
             let envelope = envelope(message);
             let mut bytes = envelope.encode();
-            let body = bytes.len() - 54;
+            let body = bytes.len() - 70;
             bytes.extend([1, 2, 3]);
-            bytes[50..54].copy_from_slice(&(body as u32 + 3).to_le_bytes());
+            bytes[66..70].copy_from_slice(&(body as u32 + 3).to_le_bytes());
             assert_eq!(Envelope::decode(&bytes), Ok(envelope));
             bytes[1] = 200;
             assert_eq!(Envelope::decode(&bytes), Err(Malformed::Unknown));

@@ -54,14 +54,16 @@ impl Member {
         let often = if self.is_active() { self.config.confirm / 3 } else { self.config.silence };
         self.reads.due = sent + if map.is_some() { often } else { self.config.retry };
         let Some(map) = map else { return };
-        let read = map.version;
+        let (read, ring) = (map.version, map.ring);
+        self.join.read(read == 0, io.now);
         self.adopt(map, io);
+        self.reads.lost = self.version() > 0 && ring != self.ring();
         if self.active_me().is_some() && self.version() == read {
             self.lease.confirm(sent);
             self.reckon();
         } else if self.version() > read {
             // The map went on while the answer was on its way, which confirms nothing then.
-            self.reads.due = io.now;
+            self.reads.due = io.now + if self.reads.lost { self.config.retry } else { 0 };
         }
         self.judge(io);
         self.settle(io);

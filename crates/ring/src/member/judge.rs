@@ -26,7 +26,7 @@ impl Member {
         let Some(map) = self.map.clone() else { return };
         let reading = self.transactions.is_unsettled() && self.reads.due <= io.now
             || self.transactions.is_unsettled() && self.reads.under_way.is_some();
-        if self.transactions.is_busy() || reading {
+        if self.transactions.is_busy() || reading || self.reads.lost {
             return;
         }
         let next = match self.me {
@@ -43,6 +43,9 @@ impl Member {
     fn judge_as_joiner(&mut self, map: &Map, io: &mut Io<'_>) -> Option<Map> {
         if self.leaving && map.entry(self.id).is_none() || self.drifts.is_odd(map, self.id, io.now)
         {
+            return None;
+        }
+        if map.version == 0 && !self.join.may_found(io.now, &self.config) {
             return None;
         }
         let nobody = Identity { id: self.id, incarnation: self.life };

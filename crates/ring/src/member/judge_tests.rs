@@ -5,8 +5,9 @@ use crate::config::{Config, Time};
 use crate::custody::{Durable, Kept};
 use crate::identity::{Incarnation, RingId};
 use crate::io::TransactionResult;
+use crate::join::Founding;
 use crate::map::{Profile, Setting};
-use crate::message::{Envelope, Message, ShardState};
+use crate::message::{Envelope, Message, Scope, ShardState};
 use crate::schema::SchemaVersion;
 use crate::settings::Agreement;
 
@@ -44,6 +45,8 @@ struct Alone {
     tried: Vec<Arc<Map>>,
     /// Its answers to PINGs.
     promised: Vec<bool>,
+    /// How many writes of others it has granted.
+    granted: usize,
     random: u128,
 }
 
@@ -58,7 +61,8 @@ impl Alone {
         let config = Arc::new(Config { shards: 1, ..Config::default() });
         let member = Member::start(ME, profile(policy), config, durable, &mut io);
         let (map, tried, promised) = (Arc::new(map), Vec::new(), Vec::new());
-        Self { member, map, now: 0, answers: true, drifts: false, tried, promised, random: 100 }
+        let (answers, drifts, granted, random) = (true, false, 0, 100);
+        Self { member, map, now: 0, answers, drifts, tried, promised, granted, random }
     }
 
     fn act(&mut self, act: impl FnOnce(&mut Member, &mut Io<'_>)) {
@@ -90,9 +94,10 @@ impl Alone {
                 Message::Ping { hash, sent } if self.answers => {
                     let (life, clock) = (envelope.life, self.clock_of(to));
                     let pong = Message::Pong { hash, sent, to: life, promise: true, clock };
-                    self.say(to, pong);
+                    self.say_in(envelope.ring, to, pong);
                 }
                 Message::Pong { promise, .. } => self.promised.push(promise),
+                Message::Grant { .. } => self.granted += 1,
                 _ => {}
             },
             _ => {}
@@ -101,10 +106,16 @@ impl Alone {
 
     /// Another member says something.
     fn say(&mut self, from: MemberId, message: Message) {
+        self.say_in(self.map.ring, from, message);
+    }
+
+    /// An instance says something that is a member of that ring.
+    fn say_in(&mut self, ring: RingId, from: MemberId, message: Message) {
         let envelope = Envelope {
             from,
             life: Incarnation(50),
             incarnation: Incarnation(from.0.into()),
+            ring,
             version: self.map.version,
             message,
         };
@@ -292,5 +303,78 @@ fn a_shard_of_an_owner_that_has_not_heard_of_the_same_changes_of_the_schema_is_w
         assert_eq!(terms(member.now), (!weak).then_some(false), "{theirs:?} {ours:?}");
         let custody = member.member.custody();
         assert_eq!(custody.kept()[0].2 > later, weak, "for a hold");
+    }
+}
+
+/// The other was started in another data centre, with its identity, its address, the ring's name
+/// and its secret. There it is a member of another ring, whose map has its own versions and owners.
+#[test]
+fn a_member_of_another_ring_is_not_heard() {
+    for (theirs, is_heard) in [(RingId(1), true), (RingId(2), false)] {
+        let mut before = map(&[(OTHER, "a"), (ME, "a")]);
+        (before.ring, before.shards[0].owner) = (RingId(1), Some(ME));
+        let mut member = Alone::new("a", before);
+        member.run(4 * TICK);
+        assert!(member.member.is_active() && member.member.lease_end() > member.now);
+        let (number, attempt, detail) = (1, 1, [].into());
+        let scopes = vec![Scope::Token(TOKEN)];
+        member.say_in(theirs, OTHER, Message::Begin { number, attempt, scopes, detail });
+        assert_eq!(member.granted, usize::from(is_heard), "its map has other owners");
+        member.say_in(theirs, OTHER, Message::Ping { hash: member.member.hash, sent: 1 });
+        assert_eq!(member.promised.len(), usize::from(is_heard));
+        let version = member.member.version();
+        let mut newer = map(&[(OTHER, "a")]);
+        (newer.version, newer.ring) = (version + 1, theirs);
+        member.say_in(theirs, OTHER, Message::MapIs(Arc::new(newer)));
+        assert_eq!(member.member.version(), version + u64::from(is_heard), "its map is not ours");
+    }
+}
+
+/// Somebody has emptied the ring's row, and its members do not know that yet: they have leases.
+#[test]
+fn a_ring_is_founded_when_the_leases_of_one_before_it_have_ended() {
+    let config = Config::default();
+    for (founding, wait) in [
+        (Founding::AtOnce, Some(0)),
+        (Founding::NotYet, None),
+        (Founding::AfterLeases, Some(config.stretched(config.confirm))),
+    ] {
+        let mut member = Alone::new("a", Map::empty(1));
+        member.member.set_founding(founding);
+        while member.now < 2 * config.confirm && member.tried.is_empty() {
+            member.run(TICK);
+        }
+        let founded = (!member.tried.is_empty()).then_some(member.now);
+        match wait {
+            Some(wait) => assert!(
+                founded.is_some_and(|at| at >= wait && at <= wait + 10 * TICK),
+                "{founding:?} {founded:?}"
+            ),
+            None => assert_eq!(founded, None),
+        }
+    }
+}
+
+/// Its changes would apply to the next ring's map, as soon as that has come to the same version.
+#[test]
+fn a_member_whose_ring_is_gone_changes_no_map() {
+    let members = [(OTHER, "a"), (ME, "a")];
+    let mut next = map(&members);
+    next.ring = RingId(2);
+    for gone in [None, Some(Map::empty(1)), Some(next)] {
+        let mut before = map(&members);
+        before.ring = RingId(1);
+        let mut member = Alone::new("a", before);
+        member.run(4 * TICK);
+        assert!(member.member.is_active());
+        let (tried, is_gone) = (member.tried.len(), gone.is_some());
+        if let Some(mut gone) = gone {
+            gone.version = gone.version.min(member.member.version());
+            member.map = Arc::new(gone);
+        }
+        member.run(member.member.config.confirm / 3 + TICK);
+        member.answers = false;
+        member.run(20 * TICK);
+        assert_eq!(member.tried.len() == tried, is_gone, "else it accuses the other");
     }
 }

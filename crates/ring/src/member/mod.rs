@@ -22,9 +22,9 @@ use crate::config::{Config, Time};
 use crate::custody::{Custody, Durable};
 use crate::drift::Drifts;
 use crate::handover::Handover;
-use crate::identity::{Identity, Incarnation, MemberId};
+use crate::identity::{Identity, Incarnation, MemberId, RingId};
 use crate::io::{Action, Io};
-use crate::join::Join;
+use crate::join::{Founding, Join};
 use crate::lease::Lease;
 use crate::lookup::Lookups;
 use crate::map::{Map, Profile, Setting};
@@ -84,6 +84,9 @@ struct MapReads {
     under_way: Option<(u64, Time)>,
     /// When to read again.
     due: Time,
+    /// The last one found no map, or one of another ring than ours: somebody has emptied the row.
+    /// What this member would change is not its ring's any more.
+    lost: bool,
 }
 
 impl Member {
@@ -147,6 +150,11 @@ impl Member {
         self.custody.overtake_fills();
     }
 
+    /// When it may found a ring, if the database has no map of one.
+    pub fn set_founding(&mut self, founding: Founding) {
+        self.join.founding = founding;
+    }
+
     /// It has heard of every change of the schema up to this version. Of those that make fills miss
     /// writes it has been told before ([`Member::weaken`]).
     pub fn set_schema(&mut self, schema: SchemaVersion) {
@@ -202,6 +210,12 @@ impl Member {
         self.map.as_ref().map_or(0, |m| m.version)
     }
 
+    /// The ring of the adopted map; zero before one was founded.
+    #[must_use]
+    pub fn ring(&self) -> RingId {
+        self.map.as_ref().map_or_else(RingId::default, |map| map.ring)
+    }
+
     /// This process.
     #[must_use]
     pub fn life(&self) -> Incarnation {
@@ -228,6 +242,7 @@ impl Member {
             from: self.id,
             life: self.life,
             incarnation: self.me.map(|me| me.incarnation).unwrap_or_default(),
+            ring: self.ring(),
             version: self.version(),
             message,
         }

@@ -8,8 +8,14 @@ use crate::permit::PermitKey;
 use crate::schema::SchemaVersion;
 
 impl Member {
-    /// A message has come.
+    /// A message has come. Those of another ring are not for us: its sender was started with our
+    /// member's identity or address in another data centre, or somebody has emptied the ring's
+    /// table. Their versions, epochs and permits are of another map. Which ring is ours the
+    /// database alone says.
     pub fn receive(&mut self, envelope: Envelope, io: &mut Io<'_>) {
+        if envelope.ring != self.ring() {
+            return;
+        }
         self.takeover.named(envelope.sender(), envelope.version);
         self.handle(envelope, io);
         self.settle(io);

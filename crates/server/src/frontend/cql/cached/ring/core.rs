@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use afterglow_ring::{
     Action, Agreement, Answer, Carried, Config, Durable, Envelope, Incarnation, Io, Kept, Map,
-    Member, MemberId, Message, Profile, Setting, Time, WriteResult,
+    Member, MemberId, Message, Profile, RingId, Setting, Time, WriteResult,
 };
 use futures_channel::{mpsc, oneshot};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -256,6 +256,12 @@ impl Ring {
     /// The adopted map.
     pub fn map(&self) -> Option<Arc<Map>> {
         self.map.read().clone()
+    }
+
+    /// Whether a message comes from a member of our ring, see [`Member::receive`].
+    pub fn is_from_us(&self, envelope: &Envelope) -> bool {
+        let map = self.map.read();
+        envelope.ring == map.as_ref().map_or_else(RingId::default, |map| map.ring)
     }
 
     /// The other instance that owns a token.

@@ -151,7 +151,17 @@ impl Receiver for Messages {
             // A kind that a newer version knows, or a fault: what it was for is asked again.
             Err(error) => return tracing::debug!(?from, %error, "a message is not understood"),
         };
+        // The member does not hear them either.
+        let is_from_us = owner.ring.is_from_us(&envelope);
         match envelope.message {
+            afterglow_ring::Message::Get { .. } | afterglow_ring::Message::Pull { .. }
+                if !is_from_us =>
+            {
+                // The asker asks the database. It has its credit back.
+                if let Some(transport) = owner.ring.transport() {
+                    transport.answered(from, bytes.len());
+                }
+            }
             afterglow_ring::Message::Get { wanted } => {
                 asked(owner, from, envelope.life, wanted, bytes.len());
             }
