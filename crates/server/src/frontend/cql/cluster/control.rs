@@ -419,6 +419,11 @@ async fn load_nodes(
         None => fetch_if_there(backend, nodes::PEERS).await?.unwrap_or_default(),
     };
     let nodes = nodes::read(&local, &peers, backend.target(), &front_end.addresses);
+    let asked = front_end.addresses.id(backend.target());
+    if front_end.listener.stays_in_data_center() && nodes.first().is_none_or(|n| n.id != asked) {
+        // Which data centre is ours would be another node's to say.
+        return Err(ControlConnectionError::Refused("system.local"));
+    }
     let many = nodes.len();
     if front_end.topology.publish(nodes) {
         tracing::info!(nodes = many, "the database's nodes are known");

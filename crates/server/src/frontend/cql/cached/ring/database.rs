@@ -30,6 +30,8 @@ use crate::metrics::BackendMetrics;
 const RETRY: Duration = Duration::from_millis(500);
 /// How long taking the lease's row may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Asks a node in which data centre it is.
+const WHERE_IT_IS: &str = "SELECT data_center FROM system.local WHERE key='local'";
 /// Replicas of the ring's row, where there are as many nodes.
 const REPLICAS: usize = 3;
 
@@ -55,6 +57,8 @@ pub struct Database {
     told: Cell<bool>,
     /// The keyspace has no replicas in our data centre, which was told.
     lacks_replicas: Cell<bool>,
+    /// The last node that was tried is in another data centre, which was told.
+    told_elsewhere: Cell<bool>,
 }
 
 #[derive(Clone)]
@@ -87,6 +91,7 @@ impl Database {
             timeout: Duration::from_micros(protocol.transaction),
             told: Cell::new(false),
             lacks_replicas: Cell::new(false),
+            told_elsewhere: Cell::new(false),
         }
     }
 
@@ -213,11 +218,36 @@ impl Database {
         // From its end on: whoever has waited for it does not begin it again.
         self.connect_at.set(now() + RETRY.as_micros() as u64);
         let (backend, node) = made.ok()?;
+        if !self.is_in(&backend, &name.data_center).await {
+            self.left.leave(node);
+            backend.close();
+            return None;
+        }
         let on = Connection { backend, node, name };
         if let Some(before) = self.connection.replace(Some(on.clone())) {
             before.backend.retire();
         }
         Some(on)
+    }
+
+    /// Whether a node is in that data centre. Its address may be a name that several nodes have, or
+    /// another node's by now. In another data centre transactions at LOCAL_SERIAL are others: two
+    /// members that change the map in two data centres hear nothing of each other.
+    async fn is_in(&self, backend: &Rc<Backend>, data_center: &str) -> bool {
+        let asked = query(backend, WHERE_IT_IS, Consistency::One);
+        let Ok(Some(local)) = compio::time::timeout(self.timeout, asked).await else {
+            return false;
+        };
+        let there = local.rows().next().and_then(|row| row.text("data_center"));
+        let is_there = there.as_deref() == Some(data_center);
+        if !self.told_elsewhere.replace(!is_there) && !is_there {
+            tracing::warn!(
+                node = %backend.target(),
+                "a node is in data centre {}, and this instance is in the ring of {data_center}: give it nodes of {data_center} with --backend",
+                there.unwrap_or_default()
+            );
+        }
+        is_there
     }
 
     /// Whether the keyspace, as far as it is known, has replicas in our data centre. Transactions
