@@ -185,13 +185,15 @@ impl<W> Claims<W> {
 
     /// Several instances share the tables, and whoever drives them says how long our lease lasts
     /// ([`LeaseClock::set`](crate::lease::LeaseClock::set)). From now on the claim counts without
-    /// the lease's row. `epoch`: under which they have the row. Whether the claim was made under
-    /// another one: no earlier claim counts then, for somebody else may have written in between.
-    pub fn share(&mut self, epoch: i64) -> bool {
+    /// the lease's row. `epoch`: under which they have the row; `taken`: since when, as the
+    /// database says it. Whether the claim was made under another one: no earlier claim counts
+    /// then, for somebody else may have written in between. The epoch alone does not tell: epochs
+    /// begin anew where somebody has deleted the row.
+    pub fn share(&mut self, epoch: i64, taken: i64) -> bool {
         self.shared = true;
-        let is_other = self.instance.epochs().held != epoch;
+        let is_other = self.instance.epochs().held != epoch || self.instance.lease_taken() != taken;
         if is_other {
-            self.instance.set_epochs(KnownEpochs { held: epoch, asked: epoch });
+            self.instance.set_shared_epoch(epoch, taken);
             self.renew_claim(NewClaim::LeaseChangedHands);
         } else {
             self.believe();

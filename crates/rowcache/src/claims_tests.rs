@@ -124,6 +124,25 @@ fn a_lapse_keeps_the_claim_and_another_holder_ends_it() {
     }
 }
 
+/// A ring has the lease for ever. It is another one where it changed hands, and where somebody has
+/// deleted its row: epochs begin anew then.
+#[test]
+fn a_ring_believes_its_claim_under_the_same_lease_alone() {
+    let house = House::new();
+    let claim = |epoch, taken| {
+        let mut claims = house.start();
+        claims.share(epoch, taken);
+        claims.cache().lease().set(Millis::MAX);
+        claims.claim().unwrap()
+    };
+    let first = claim(1, 100);
+    assert_eq!(claim(1, 100), first);
+    let second = claim(1, 200);
+    assert_ne!(second, first);
+    assert_eq!(claim(1, 200), second);
+    assert_ne!(claim(2, 300), second);
+}
+
 #[test]
 fn no_claim_counts_while_the_new_one_cannot_be_written() {
     let house = House::new();

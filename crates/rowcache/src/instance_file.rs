@@ -44,6 +44,9 @@ struct Stored {
     policies: String,
     lease_held: i64,
     lease_asked: i64,
+    /// When the epoch that a ring has was taken, as the database says it; 0 where none was noted.
+    #[serde(default, skip_serializing_if = "is_none_taken")]
+    lease_taken: i64,
     /// Kernel boot that `alive_at` is measured in.
     boot_id: String,
     /// Last sign of life, in milliseconds since that boot, and those that our clock is ahead.
@@ -58,6 +61,10 @@ struct Stored {
 
 fn is_zero(millis: &Millis) -> bool {
     *millis == 0
+}
+
+fn is_none_taken(taken: &i64) -> bool {
+    *taken == 0
 }
 
 /// Why a claim was not kept.
@@ -198,6 +205,12 @@ impl InstanceFile {
         KnownEpochs { held: self.stored.lease_held, asked: self.stored.lease_asked }
     }
 
+    /// When a ring took the epoch that is held, in microseconds since 1970 as the database says it;
+    /// 0 where none was noted.
+    pub fn lease_taken(&self) -> i64 {
+        self.stored.lease_taken
+    }
+
     /// Starts a new claim.
     ///
     /// # Errors
@@ -236,6 +249,12 @@ impl InstanceFile {
     pub fn set_epochs(&mut self, epochs: KnownEpochs) {
         self.stored.lease_held = epochs.held;
         self.stored.lease_asked = epochs.asked;
+    }
+
+    /// As [`InstanceFile::set_epochs`], for the epoch that a ring took then.
+    pub fn set_shared_epoch(&mut self, epoch: i64, taken: i64) {
+        self.set_epochs(KnownEpochs { held: epoch, asked: epoch });
+        self.stored.lease_taken = taken;
     }
 
     /// Notes the lease epochs of an unbroken claim.
@@ -364,6 +383,7 @@ fn fresh() -> Stored {
         policies: String::new(),
         lease_held: 0,
         lease_asked: 0,
+        lease_taken: 0,
         boot_id: String::new(),
         alive_at: 0,
         clock_ahead: 0,

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::Version;
@@ -11,7 +12,7 @@ use afterglow_cql::response::ErrorBody;
 use afterglow_testkit::fake_backend::FakeBackend;
 
 use crate::node::{Client, Node, direct, furnished, wait_until};
-use crate::ring_world::{World, set_policy};
+use crate::ring_world::{FILLS, World, set_policy};
 
 const BOUNDED: &str = "ks.*=max-staleness=60s";
 const EXCLUSIVE: &str = "ks.*=exclusive";
@@ -31,6 +32,13 @@ fn set_replicas(world: &World, centers: &str) {
     let class = "'class': 'NetworkTopologyStrategy'";
     let text = format!("ALTER KEYSPACE afterglow WITH replication = {{{class}, {centers}}}");
     direct(&world.database, &text);
+}
+
+/// A clean stop and a start: what was cached is written out.
+fn come_back(world: &mut World) {
+    world.nodes[0].take().unwrap().stop();
+    world.start(0);
+    world.settle();
 }
 
 /// Reads rows until they are hits; whatever they are.
@@ -97,7 +105,10 @@ fn a_member_that_was_away_while_another_ring_was_the_home_serves_nothing_of_befo
     let (mut old, mut new) = (home.client(0), next.client(0));
     (0..10).for_each(|n| old.put(&format!("k{n}"), "one"));
     fill(&mut old, home.node(0));
-    home.nodes[0].take().unwrap().crash();
+    come_back(&mut home);
+    fill(&mut home.client(0), home.node(0));
+    assert_eq!(home.node(0).count(&FILLS), 0, "its rows outlast a restart");
+    home.nodes[0].take().unwrap().stop();
     direct(&home.database, RELEASE);
     set_policy(next.node(0), EXCLUSIVE);
     next.node(0).wait_for_lease("held");
@@ -105,6 +116,61 @@ fn a_member_that_was_away_while_another_ring_was_the_home_serves_nothing_of_befo
     set_policy(next.node(0), BOUNDED);
     next.node(0).wait_for_lease("not_needed");
     direct(&home.database, RELEASE);
+    home.start(0);
+    home.settle();
+    let mut old = home.client(0);
+    for n in 0..10 {
+        assert_eq!(old.value(&format!("k{n}")).as_deref(), Some("two"), "k{n}");
+    }
+    fill(&mut old, home.node(0));
+}
+
+/// An operator has given it away too early.
+#[test]
+fn a_ring_that_loses_the_lease_hears_of_it() {
+    let mut home = World::new(1);
+    home.setups[0].ring.as_mut().unwrap().protocol.confirm = 3_000_000;
+    home.start(0);
+    home.settle();
+    let mut client = home.client(0);
+    (0..10).for_each(|n| client.put(&format!("k{n}"), "one"));
+    fill(&mut client, home.node(0));
+    let other = "00000000-0000-4000-8000-000000000001";
+    let give = format!("UPDATE afterglow.lease SET owner = {other}, epoch = 9 WHERE scope = 'cql'");
+    direct(&home.database, &give);
+    home.node(0).wait_for_lease("held_by_other");
+    assert!(client.try_run(WRITE).is_err());
+    let hits = home.node(0).hits();
+    for n in 0..10 {
+        direct(&home.database, &format!("INSERT INTO ks.t (k, v) VALUES ('k{n}', 'two')"));
+        assert_eq!(client.value(&format!("k{n}")).as_deref(), Some("two"));
+    }
+    assert_eq!(home.node(0).hits(), hits);
+    direct(&home.database, RELEASE);
+    home.node(0).wait_for_lease("held");
+    fill(&mut client, home.node(0));
+    assert_eq!(client.value("k3").as_deref(), Some("two"));
+}
+
+/// The row's epochs begin anew then, and come to be those that rows were cached under.
+#[test]
+fn a_lease_that_was_deleted_meanwhile_is_another_one() {
+    let mut home = World::settled(1);
+    let next = bounded(home.beside("next", 1));
+    let (mut old, mut new) = (home.client(0), next.client(0));
+    (0..10).for_each(|n| old.put(&format!("k{n}"), "one"));
+    fill(&mut old, home.node(0));
+    come_back(&mut home);
+    fill(&mut home.client(0), home.node(0));
+    assert_eq!(home.node(0).count(&FILLS), 0, "its rows outlast a restart");
+    home.nodes[0].take().unwrap().stop();
+    direct(&home.database, "TRUNCATE afterglow.lease");
+    set_policy(next.node(0), EXCLUSIVE);
+    next.node(0).wait_for_lease("held");
+    (0..10).for_each(|n| new.put(&format!("k{n}"), "two"));
+    set_policy(next.node(0), BOUNDED);
+    next.node(0).wait_for_lease("not_needed");
+    direct(&home.database, "TRUNCATE afterglow.lease");
     home.start(0);
     home.settle();
     let mut old = home.client(0);
@@ -161,6 +227,59 @@ fn a_member_restarts_while_other_data_centers_are_away_and_no_other_ring_takes_t
     let mut other = world.beside("other", 1);
     other.nodes[0] = Some(other.setups[0].start_without_lease());
     assert!(other.client(0).try_run(WRITE).is_err(), "clients have waited for it");
+}
+
+/// Its address is another node's by now, or a name of several nodes. Transactions at LOCAL_SERIAL
+/// of two data centres know nothing of each other.
+#[test]
+fn a_node_that_is_in_another_data_center_is_not_asked_for_the_map() {
+    let (maps, looks) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+    let (of_maps, of_looks) = (maps.clone(), looks.clone());
+    let database = FakeBackend::scripted(Version::MAX, move |ask| {
+        let is_of_map = ask.text.contains("afterglow.ring");
+        of_maps.fetch_add(u64::from(is_of_map), Ordering::SeqCst);
+        // The control connection asks so too.
+        let looks = ask.text.contains("data_center") && ask.text.contains("FROM system.local");
+        of_looks.fetch_add(u64::from(looks), Ordering::SeqCst);
+        false
+    });
+    let mut world = World::over(furnished(database.unwrap()), 1);
+    world.setups[0].ring.as_mut().unwrap().protocol.confirm = 3_000_000;
+    world.start(0);
+    world.settle();
+    world.database.set_down(true);
+    world.database.set_data_center("elsewhere");
+    let refused = world.database.refused();
+    wait_until("its connections have ended", || world.database.refused() > refused);
+    let (asked, looked) = (maps.load(Ordering::SeqCst), looks.load(Ordering::SeqCst));
+    world.database.set_down(false);
+    wait_until("it has looked", || looks.load(Ordering::SeqCst) >= looked + 6);
+    assert_eq!(maps.load(Ordering::SeqCst), asked);
+    world.database.set_data_center("datacenter1");
+    wait_until("it reads the map again", || maps.load(Ordering::SeqCst) > asked);
+}
+
+/// For so long what the holder before has written may be missing on a replica. The database's clock
+/// is behind ours, which is the same as ours ahead of it.
+#[test]
+fn a_clock_that_is_ahead_makes_no_lease_older() {
+    let mut world = World::new(1);
+    world.database.set_behind(Duration::from_secs(3_600));
+    direct(&world.database, "INSERT INTO afterglow.lease (scope, epoch) VALUES ('cql', 7)");
+    let setup = &mut world.setups[0];
+    setup.times.weak_max_age = Duration::from_secs(2);
+    setup.hold = Duration::from_secs(60);
+    setup.ring.as_mut().unwrap().protocol.hold = 60_000_000;
+    world.start(0);
+    world.settle();
+    let mut client = world.client(0);
+    (0..10).for_each(|n| client.put(&format!("k{n}"), "one"));
+    fill(&mut client, world.node(0));
+    let fills = world.node(0).count(&FILLS);
+    wait_until("its rows have lived for a short time", || {
+        (0..10).for_each(|n| drop(client.value(&format!("k{n}"))));
+        world.node(0).count(&FILLS) >= fills + 10
+    });
 }
 
 /// Both have the same name and secret: only their data centre tells them apart.

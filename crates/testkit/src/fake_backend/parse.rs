@@ -427,6 +427,10 @@ impl Parser {
             }
             "writetime" => Item::WriteTime(self.name()?),
             "ttl" => Item::Ttl(self.name()?),
+            "tounixtimestamp" => {
+                ["now", "(", ")", ")", "as"].iter().try_for_each(|part| self.expect(part))?;
+                return Ok(Item::Now(self.name()?));
+            }
             other => return Err(Refusal::invalid(format!("Unknown function '{other}'"))),
         };
         self.expect(")")?;

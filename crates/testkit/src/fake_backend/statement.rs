@@ -40,6 +40,8 @@ pub enum Item {
     WriteTime(String),
     Ttl(String),
     Count,
+    /// The time, in milliseconds since 1970, under this name.
+    Now(String),
 }
 
 /// A statement that writes.

@@ -42,6 +42,7 @@ pub fn projection(table: &Table, items: &[Item]) -> Done<Vec<(String, CqlType, I
                 out.push((format!("{function}({name})"), cql, item.clone()));
             }
             Item::Count => out.push(("count".to_owned(), CqlType::Bigint, Item::Count)),
+            Item::Now(name) => out.push((name.clone(), CqlType::Bigint, item.clone())),
         }
     }
     Ok(out)
@@ -218,6 +219,7 @@ fn shown(
         Item::Ttl(name) => {
             cell(name).and_then(|c| c.expires).map(|e| ((e - now) as i32).to_be_bytes().to_vec())
         }
+        Item::Now(_) => Some((context.now / 1_000).to_be_bytes().to_vec()),
         Item::All | Item::Count => None,
     };
     columns.iter().map(|(_, _, item)| shown(item)).collect()

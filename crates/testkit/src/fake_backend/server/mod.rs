@@ -15,7 +15,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -33,7 +33,7 @@ use self::{
 };
 use super::{
     accounts::Accounts,
-    exec::{self, Context, Reply, micros_now},
+    exec::{self, Context, Reply},
     faults::{Faults, StatementKind},
     parse::parse,
     replicas::COPIES,
@@ -113,6 +113,7 @@ impl FakeBackend {
             reads: AtomicU64::new(0),
             holds: Holds::default(),
             watch: OnceLock::new(),
+            behind: AtomicI64::new(0),
         });
         let acceptor = {
             let shared = shared.clone();
@@ -209,7 +210,7 @@ impl FakeBackend {
             values: &[],
             timestamp: None,
             consistency: Consistency::One,
-            now: micros_now(),
+            now: self.shared.now(),
             lie: false,
             watch: None,
         };
@@ -218,6 +219,11 @@ impl FakeBackend {
         if let Reply::SchemaChange { .. } = reply {
             lock(&self.shared.database.prepared).clear();
         }
+    }
+
+    /// Its clock is behind by so much from now on.
+    pub fn set_behind(&self, behind: Duration) {
+        self.shared.behind.store(behind.as_micros() as i64, Ordering::SeqCst);
     }
 
     /// From now on there are [`COPIES`] of every row of users' tables: reads and writes take as

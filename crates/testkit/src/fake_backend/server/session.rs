@@ -28,7 +28,7 @@ use super::script::Ask;
 use super::shared::{Prepared, ServerShared};
 use super::wire::Wire;
 use crate::fake_backend::{
-    exec::{self, Context, Reply, micros_now},
+    exec::{self, Context, Reply},
     faults::StatementKind,
     identity::Identity,
     parse::parse,
@@ -315,7 +315,7 @@ impl<'a> Session<'a> {
         (timestamp, consistency): (Option<i64>, Consistency),
         lie: bool,
     ) -> Context<'c> {
-        let now = micros_now();
+        let now = self.shared.now();
         let watch = self.shared.watch.get().map(|watch| &**watch);
         Context { identity, keyspace, values, timestamp, consistency, now, lie, watch }
     }

@@ -5,7 +5,7 @@ use std::{
     net::{Shutdown, SocketAddr, TcpStream},
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU64},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
 };
 
@@ -17,7 +17,7 @@ use afterglow_cql::{
 use super::{hold::Holds, lock::lock, script::Script, wire::Wire};
 use crate::fake_backend::{
     accounts::Accounts,
-    exec::{Description, Watch},
+    exec::{Description, Watch, micros_now},
     faults::Faults,
     identity::Identity,
     statement::Statement,
@@ -63,6 +63,8 @@ pub struct ServerShared {
     pub reads: AtomicU64,
     pub holds: Holds,
     pub watch: OnceLock<Box<Watch>>,
+    /// Microseconds that its clock is behind.
+    pub behind: AtomicI64,
 }
 
 /// Open connections.
@@ -85,6 +87,11 @@ impl Open {
 }
 
 impl ServerShared {
+    /// Microseconds since 1970, by its clock.
+    pub fn now(&self) -> i64 {
+        micros_now() - self.behind.load(Ordering::SeqCst)
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.joined_as.address

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use afterglow_ring::{Map, MemberId, SchemaVersion, Standing};
+use afterglow_ring::{Founding, Map, MemberId, SchemaVersion, Standing};
 use afterglow_rowcache::claims::Claims;
 use afterglow_rowcache::write_scope::WriteScope;
 use futures_channel::{mpsc, oneshot};
@@ -51,6 +51,8 @@ pub struct RingKeeper {
     started: u64,
     hold: Duration,
     row: Rc<RowOfOthers>,
+    /// Epoch and time of the row under which the claim was last shared.
+    shared_under: (i64, i64),
     /// The members that were last told.
     members: Vec<String>,
     /// Of what difference of settings was last told.
@@ -97,6 +99,7 @@ impl RingKeeper {
             started: now(),
             hold: Duration::from_micros(config.protocol.hold),
             row: Rc::default(),
+            shared_under: (0, 0),
             members: Vec::new(),
             differs: String::new(),
             drifting: Vec::new(),
@@ -135,9 +138,10 @@ impl RingKeeper {
         {
             self.ring.distrust_older();
         }
-        let schema = self.schema();
+        let (schema, founding) = (self.schema(), self.founding(policies.any_exclusive()));
         self.ring.with(|member, io| {
             member.set_schema(schema);
+            member.set_founding(founding);
             member.tick(io);
         });
         match policies.any_exclusive() {
@@ -157,8 +161,15 @@ impl RingKeeper {
         version.map_or_else(SchemaVersion::default, |version| SchemaVersion(version.as_u128()))
     }
 
-    fn has_lease_row(&self) -> bool {
-        matches!(self.row.state.get(), Some(LeaseRowState::Ours { .. }))
+    /// When this instance may found the ring. Whoever has the row in our name was a member of it:
+    /// then there was a ring, and somebody has emptied its map.
+    fn founding(&self, needs_row: bool) -> Founding {
+        match self.row.state.get() {
+            _ if !needs_row => Founding::AtOnce,
+            None => Founding::NotYet,
+            Some(LeaseRowState::Ours { is_new: false, .. }) => Founding::AfterLeases,
+            Some(_) => Founding::AtOnce,
+        }
     }
 
     /// Whether clients may write. While nobody has answered since the policies changed, what was
@@ -185,13 +196,16 @@ impl RingKeeper {
     }
 
     /// The claim counts only while no instance without a ring can cache beside us, and so do
-    /// permits to write.
+    /// permits to write. A ring has the row for ever. It is looked at again all the same, in case
+    /// an operator has given it away while a member still says `exclusive`.
     fn keep_row_of_others(&mut self) {
-        if self.has_lease_row() || self.row.asking.get() || now() < self.row.at.get() {
+        if self.row.asking.get() || now() < self.row.at.get() {
             return;
         }
         self.row.asking.set(true);
         let (row, database, hold) = (self.row.clone(), self.database.clone(), self.hold);
+        // As often as the map is read.
+        let again = self.ring.config().confirm / 3;
         let life = row.life.get();
         compio::runtime::spawn(async move {
             let state = database.take_lease_row(hold).await;
@@ -203,29 +217,41 @@ impl RingKeeper {
             if let Some(LeaseRowState::Ours { .. }) = state {
                 row.told.set(None);
             }
-            if row.life.get() == life {
+            // What is the ring's stays so while nobody answers: another data centre may be away.
+            let is_ours = || matches!(row.state.get(), Some(LeaseRowState::Ours { .. }));
+            if row.life.get() == life && (state.is_some() || !is_ours()) {
                 row.state.set(state);
             }
-            row.at.set(now() + RETRY.as_micros() as u64);
+            row.at.set(now() + if is_ours() { again } else { RETRY.as_micros() as u64 });
             row.asking.set(false);
         })
         .detach();
     }
 
-    fn follow_map(&mut self) {
-        if let (Some(LeaseRowState::Ours { unsettled, epoch }), false) =
-            (self.row.state.get(), self.claims.is_shared())
-        {
-            if unsettled {
-                tracing::warn!(
-                    "an instance without a ring held the lease before, and did not say that its writes were settled: rows live a minute at most for `unknown-outcome-hold`"
-                );
-                self.shared.weaken(WriteScope::everything());
+    fn follow_row(&mut self) {
+        let is_shared = self.claims.is_shared();
+        match self.row.state.get() {
+            Some(LeaseRowState::Ours { unsettled, epoch, taken, .. })
+                if !is_shared || self.shared_under != (epoch, taken) =>
+            {
+                if unsettled {
+                    tracing::warn!(
+                        "an instance without a ring held the lease before, and did not say that its writes were settled: rows live a minute at most for `unknown-outcome-hold`"
+                    );
+                    self.shared.weaken(WriteScope::everything());
+                }
+                if self.claims.share(epoch, taken) {
+                    self.ring.distrust_older();
+                }
+                self.shared_under = (epoch, taken);
             }
-            if self.claims.share(epoch) {
-                self.ring.distrust_older();
-            }
+            Some(LeaseRowState::HeldBy(_)) if is_shared => self.claims.unshare(),
+            _ => {}
         }
+    }
+
+    fn follow_map(&mut self) {
+        self.follow_row();
         if let Err(error) = self.kept.write(self.ring.kept()) {
             tracing::warn!(%error, "the ring's file cannot be written: after a restart the shards are taken anew");
         }

@@ -15,6 +15,10 @@ use crate::frontend::cql::{Backend, Fetched, FetchedRow};
 /// The row, with the time of the transaction that took it, in microseconds since 1970.
 const READ: &str = "SELECT owner, epoch, writetime(owner) FROM afterglow.lease WHERE scope = 'cql'";
 
+/// The time by the clock of the node that is asked, in milliseconds since 1970.
+const DATABASE_TIME: &str =
+    "SELECT toUnixTimestamp(now()) AS moment FROM system.local WHERE key='local'";
+
 /// What the row says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseRowState {
@@ -23,8 +27,12 @@ pub enum LeaseRowState {
     Ours {
         /// See above.
         unsettled: bool,
-        /// Grows whenever the row changes hands.
+        /// Grows whenever the row changes hands, from 1 on where somebody has deleted it.
         epoch: i64,
+        /// This process has taken it just now: no member of the ring had it before.
+        is_new: bool,
+        /// When it was taken, in microseconds since 1970 as the database says it.
+        taken: i64,
     },
     /// An instance without a ring, or of another ring, has it.
     HeldBy(Uuid),
@@ -52,25 +60,28 @@ pub async fn take(backend: &Rc<Backend>, name: &RingName, hold: Duration) -> Opt
     let me = owner_of(name);
     // A time to live of 0 is none.
     let config = LeaseConfig { me, ttl_seconds: 0, margin: 0, retry: 0 };
+    let mut is_new = false;
     for _ in 0..4 {
         let fetched = query(backend, READ).await?;
         let Some(row) = fetched.rows().next() else {
-            query(backend, &Request::Found.cql(&config)).await?;
+            is_new = applied(&query(backend, &Request::Found.cql(&config)).await?);
             continue;
         };
         let epoch = number(&row, "epoch")?;
         let owner = row.bytes("owner").and_then(|bytes| Uuid::from_slice(bytes).ok());
         match owner {
             Some(owner) if owner == me => {
-                let age = age(number(&row, "writetime(owner)")?);
-                let unsettled =
-                    epoch > 1 && age < hold && settled_epoch(backend).await? < epoch - 1;
-                return Some(LeaseRowState::Ours { unsettled, epoch });
+                let taken = number(&row, "writetime(owner)")?;
+                let unsettled = epoch > 1
+                    && age(backend, taken).await < hold
+                    && settled_epoch(backend).await? < epoch - 1;
+                return Some(LeaseRowState::Ours { unsettled, epoch, is_new, taken });
             }
             Some(other) => return Some(LeaseRowState::HeldBy(other)),
             None => {
-                let take = Request::Take { from: epoch, ours: false, to: epoch + 1 };
-                query(backend, &take.cql(&config)).await?;
+                let to = epoch.checked_add(1)?;
+                let take = Request::Take { from: epoch, ours: false, to };
+                is_new = applied(&query(backend, &take.cql(&config)).await?);
             }
         }
     }
@@ -90,10 +101,11 @@ pub async fn known_here(
     let fetched = query_at(backend, READ, Consistency::LocalQuorum).await?;
     let row = fetched.rows().next()?;
     let owner = row.bytes("owner").and_then(|bytes| Uuid::from_slice(bytes).ok())?;
-    let (epoch, since) = (number(&row, "epoch")?, number(&row, "writetime(owner)")?);
+    let (epoch, taken) = (number(&row, "epoch")?, number(&row, "writetime(owner)")?);
     // Whether the one before had settled its writes is not known.
-    let unsettled = epoch > 1 && age(since) < hold;
-    (owner == owner_of(name)).then_some(LeaseRowState::Ours { unsettled, epoch })
+    let unsettled = epoch > 1 && age(backend, taken).await < hold;
+    let ours = LeaseRowState::Ours { unsettled, epoch, is_new: false, taken };
+    (owner == owner_of(name)).then_some(ours)
 }
 
 /// The ring that is this owner of the row, if it has a map.
@@ -110,10 +122,26 @@ fn number(row: &FetchedRow<'_>, name: &str) -> Option<i64> {
     row.bytes(name)?.try_into().ok().map(i64::from_be_bytes)
 }
 
-/// The time since then; none where the clocks differ, so that it counts as recent.
-fn age(since: i64) -> Duration {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    now.checked_sub(Duration::from_micros(since.max(0) as u64)).unwrap_or_default()
+/// Whether a lightweight transaction has done what it says.
+fn applied(answer: &Fetched) -> bool {
+    answer.rows().next().is_some_and(|row| row.bytes("[applied]") == Some(&[1]))
+}
+
+/// The time since then, by the database's clock and by ours, whichever is behind. None where one is
+/// not known or before then, so that it counts as recent: our clock may be ahead by hours, as a
+/// clock is that was set to local time.
+async fn age(backend: &Rc<Backend>, since: i64) -> Duration {
+    let here = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let there = match query_at(backend, DATABASE_TIME, Consistency::One).await {
+        Some(fetched) => fetched.rows().next().and_then(|row| number(&row, "moment")),
+        None => None,
+    };
+    age_of(since, here, Duration::from_millis(there.unwrap_or(0).max(0) as u64))
+}
+
+fn age_of(since: i64, here: Duration, there: Duration) -> Duration {
+    let since = Duration::from_micros(since.max(0) as u64);
+    here.min(there).checked_sub(since).unwrap_or_default()
 }
 
 /// The newest epoch whose holder said that its writes were settled; 0 for none.
@@ -154,9 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn a_time_in_the_future_counts_as_now() {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
-        assert_eq!(age(now + 60_000_000), Duration::ZERO);
-        assert!(age(now - 60_000_000) >= Duration::from_secs(60));
+    fn what_either_clock_calls_recent_is_recent() {
+        let [early, late] = [100, 160].map(Duration::from_secs);
+        let age = |since: i64, here, there| age_of(since * 1_000_000, here, there).as_secs();
+        assert_eq!(age(90, late, late), 70);
+        assert_eq!(age(90, late, early), 10, "ours is ahead");
+        assert_eq!(age(90, early, late), 10);
+        assert_eq!(age(130, early, late), 0, "ours is before then");
+        assert_eq!(age(90, late, Duration::ZERO), 0, "the database's is not known");
     }
 }
