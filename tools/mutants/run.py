@@ -41,7 +41,7 @@ HISTORIES = {
         "journal::tests",
         "close::tests",
     ],
-    "rowcache": ["intents::table::tests", "remade_tests"],
+    "rowcache": ["intents::table::tests", "remade_tests", "claims::tests"],
     "ring": [
         "gates::tests",
         "dirty::tests",
