@@ -10,6 +10,7 @@ import time
 
 import pytest
 from cassandra import ConsistencyLevel
+from cassandra.protocol import ConfigurationException
 
 from afterglow_e2e.cassandra import (
     BOOT_SECONDS,
@@ -55,10 +56,19 @@ def direct(nodes):
         peers = "SELECT tokens FROM system.peers_v2"
         known = lambda: any(row.tokens for row in session.execute(peers))  # noqa: E731
         poll("the nodes to know each other", known, BOOT_SECONDS)
-        session.execute(f"CREATE KEYSPACE shop WITH replication = {REPLICATION}")
+        poll("the nodes to know their data centres", lambda: create(session), BOOT_SECONDS)
         for table in ("rows", "bounded"):
             session.execute(f"CREATE TABLE shop.{table} (k int PRIMARY KEY, v int)")
         yield session
+
+
+def create(session):
+    """Creates the keyspace; false while a node takes a data centre for none."""
+    try:
+        session.execute(f"CREATE KEYSPACE shop WITH replication = {REPLICATION}")
+    except ConfigurationException:
+        return False
+    return True
 
 
 @pytest.fixture(scope="module")
