@@ -4,6 +4,7 @@
 //! - [`device`] measures what the device can do, [`engine`] what is left of it through the cache.
 //! - [`memory`] measures what an object costs in DRAM.
 //! - [`recovery`] measures how soon a cache of many objects serves again.
+//! - [`traces`] replays public traces and compares hit ratios and flash writes with other policies.
 //! - [`cql`] measures what the CQL front end adds and takes.
 //! - [`memcache`] compares the memcached front end with memcached.
 //!
@@ -24,11 +25,12 @@ pub mod recovery;
 mod report;
 mod ring;
 mod store;
+pub mod traces;
 
 use std::{io, path::PathBuf};
 
 pub use fio::{Fio, find as find_fio};
-pub use report::{Check, ClientSide, Figure, Machine, Plot, Report, Run, Section, Series};
+pub use report::{Check, ClientSide, Figure, Grid, Machine, Plot, Report, Run, Section, Series};
 
 /// Why a benchmark could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,14 @@ pub enum BenchError {
     /// A figure that would not mean what it says.
     #[error("{0}")]
     Void(String),
+    /// A trace cannot be read.
+    #[error("cannot read trace {path}: {source}")]
+    Trace {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it, or what the kernel said.
+        source: io::Error,
+    },
     /// A file is in the way.
     #[error("{0} exists: choose another directory, or remove it")]
     Exists(PathBuf),

@@ -32,6 +32,9 @@ pub struct Report {
     pub machine: Machine,
     /// Runs, by what they have in common.
     pub sections: Vec<Section>,
+    /// Tables of figures that are no runs.
+    #[serde(default)]
+    pub grids: Vec<Grid>,
     /// Single figures.
     pub figures: Vec<Figure>,
     /// Figures against their targets.
@@ -42,6 +45,19 @@ pub struct Report {
     /// What could not be measured here, and why.
     #[serde(default)]
     pub missing: Vec<String>,
+}
+
+/// A table of figures that no clock was needed for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Grid {
+    /// Its title.
+    pub name: String,
+    /// What was done.
+    pub note: String,
+    /// Titles of the columns, with units.
+    pub columns: Vec<String>,
+    /// Title and figures of each row; one that there is not is left empty.
+    pub rows: Vec<(String, Vec<Option<f64>>)>,
 }
 
 /// Lines over sizes or numbers, both axes logarithmic.
@@ -220,6 +236,27 @@ impl Section {
     }
 }
 
+impl Grid {
+    pub(super) fn new(name: impl Into<String>, note: impl Into<String>, columns: &[&str]) -> Self {
+        let columns = columns.iter().map(|&column| column.to_owned()).collect();
+        Self { name: name.into(), note: note.into(), columns, rows: Vec::new() }
+    }
+
+    pub(super) fn row(&mut self, name: impl Into<String>, figures: Vec<Option<f64>>) {
+        self.rows.push((name.into(), figures));
+    }
+
+    fn table(&self) -> Table {
+        let columns = self.columns.iter().map(String::as_str);
+        let mut table = Table::new(&[""].into_iter().chain(columns).collect::<Vec<_>>());
+        for (name, figures) in &self.rows {
+            let figure = |f: &Option<f64>| f.map_or_else(String::new, |f| format!("{f:.2}"));
+            table.row([name.clone()].into_iter().chain(figures.iter().map(figure)).collect());
+        }
+        table
+    }
+}
+
 impl Series {
     /// The median of a figure over the runs.
     pub fn median(&self, figure: impl Fn(&Run) -> f64) -> f64 {
@@ -259,6 +296,7 @@ impl Report {
                 optimised: !cfg!(debug_assertions),
             },
             sections: Vec::new(),
+            grids: Vec::new(),
             figures: Vec::new(),
             checks: Vec::new(),
             plots: Vec::new(),
@@ -281,6 +319,9 @@ impl Report {
         for section in &self.sections {
             let _ = write!(out, "\n{}\n{}\n{}", section.name, section.note, table(section).text());
         }
+        for grid in &self.grids {
+            let _ = write!(out, "\n{}\n{}\n{}", grid.name, grid.note, grid.table().text());
+        }
         for (title, table) in self.lists() {
             let _ = write!(out, "\n{title}\n{}", table.text());
         }
@@ -301,6 +342,10 @@ impl Report {
                 section.note,
                 table(section).markdown()
             );
+        }
+        for grid in &self.grids {
+            let table = grid.table().markdown();
+            let _ = write!(out, "\n{}: {}\n\n{table}", grid.name, grid.note);
         }
         for (_, table) in self.lists() {
             let _ = write!(out, "\n{}", table.markdown());
@@ -329,6 +374,10 @@ impl Report {
         }
         for plot in &self.plots {
             out += &plot.chart().svg();
+        }
+        for grid in &self.grids {
+            let (name, note) = (escape(&grid.name), escape(&grid.note));
+            let _ = write!(out, "<h2>{name}</h2><p>{note}</p>{}", grid.table().html());
         }
         for section in &self.sections {
             let _ =
@@ -506,6 +555,9 @@ mod tests {
         section.series.push(series("ring", &[1000.0, 2000.0, 3000.0]));
         report.sections.push(section);
         report.figure("bytes per object", 8.889, "B");
+        let mut grid = Grid::new("trace", "all of <it>", &["hits %", "written"]);
+        grid.row("ours", vec![Some(12.345), None]);
+        report.grids.push(grid);
         report.checks.push(Check::at_least("share", 0.5, 0.95));
         report.checks.push(Check::at_most("reads", 1.0, 1.01));
         let text = report.text();
@@ -516,7 +568,10 @@ mod tests {
                 && text.contains("holds"),
             "{text}"
         );
+        assert!(text.contains("all of <it>") && text.contains("12.35"), "{text}");
         let html = report.html();
+        assert!(html.contains("all of &lt;it&gt;") && html.contains("<td>12.35</td>"), "{html}");
+        assert!(report.markdown().contains("| ours |  12.35 |"), "{}", report.markdown());
         assert!(html.contains("/&lt;dev&gt;") && html.contains("<svg") && html.contains("MISSED"));
         assert!(!html.contains("http") && !html.contains("src="));
         assert!(report.markdown().contains("| ring |"));

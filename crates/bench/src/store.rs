@@ -166,6 +166,16 @@ pub fn wait_until(
     what: &str,
     done: impl Fn(&Stats) -> bool,
 ) -> Result<(), BenchError> {
+    wait_for(cache, what, NAP, done)
+}
+
+/// The same, looking again after each `nap`.
+pub fn wait_for(
+    cache: &Cache,
+    what: &str,
+    nap: Duration,
+    done: impl Fn(&Stats) -> bool,
+) -> Result<(), BenchError> {
     let begin = Instant::now();
     while !done(&cache.stats()) {
         if begin.elapsed() > TIMEOUT {
@@ -174,7 +184,7 @@ pub fn wait_until(
                 TIMEOUT.as_secs()
             )));
         }
-        thread::sleep(NAP);
+        thread::sleep(nap);
     }
     Ok(())
 }

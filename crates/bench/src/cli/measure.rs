@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use afterglow_bench::{
-    BenchError, alloc, cql, device, engine, find_fio, memcache, memory, recovery,
+    BenchError, alloc, cql, device, engine, find_fio, memcache, memory, recovery, traces,
 };
 use afterglow_cql::frame::Version;
 use clap::{Args, Subcommand};
@@ -29,6 +29,9 @@ pub(super) enum Benchmark {
     Memory(Memory),
     /// How soon a cache of many objects serves again after a clean stop and after kill -9
     Recovery(Recovery),
+    /// Hit ratios of DRAM and flash together and flash bytes written, over public traces, beside
+    /// other policies and an offline bound
+    Traces(Traces),
     /// The CQL front end: what passing through adds to a read, how soon hits are answered, how many
     /// a core answers
     Cql(Cql),
@@ -152,6 +155,33 @@ pub(super) struct Recovery {
 
 #[derive(Args)]
 #[command(after_help = "\
+Traces are read where they are. What is not there is named under \"not measured\". Nothing is timed: \
+a --dir in memory, such as /dev/shm, gives the same figures sooner.")]
+pub(super) struct Traces {
+    /// Folder with the traces
+    #[arg(long, value_name = "DIR", env = "AFTERGLOW_TRACES")]
+    traces: Option<PathBuf>,
+    /// Traces to replay, by their files' names up to the first dot; without it all that are there
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    trace: Vec<String>,
+    /// Directory to make the caches in
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Bytes of flash for each byte of DRAM
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "10,50,100", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    ratio: Vec<u32>,
+    /// Both tiers together, in percent of the bytes of a trace's objects
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
+    share: f64,
+    /// Size of objects where the trace names none
+    #[arg(long, value_name = "SIZE", default_value = "4000B", value_parser = object)]
+    object: Size,
+    #[command(flatten)]
+    output: ReportOutput,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
 Makes, fills and drops the keyspace afterglow_bench in the database: do not name one that is in \
 use. Needs two cores: the load client has the second, Afterglow the first while hits are measured \
 and the client's while reads pass through it.")]
@@ -208,6 +238,18 @@ fn weighed(text: &str) -> Result<u64, String> {
     objects.ok_or_else(|| "give 0, or a number of at least 1000".into())
 }
 
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent: &f64| *percent > 0.0 && *percent <= 100.0);
+    percent.ok_or_else(|| "give a number above 0 and up to 100".into())
+}
+
+/// A size that objects of every cache may have.
+fn object(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse().map_err(|e| format!("{e}"))?;
+    let fits = (1..=8 << 10).contains(&size.get());
+    fits.then_some(size).ok_or_else(|| "give 1B to 8KiB".into())
+}
+
 /// Runs one, and prints and writes its report.
 pub(super) fn run(bench: Benchmark) -> Result<(), Failure> {
     // For `memory`; nothing that matters to it has been allocated yet.
@@ -219,6 +261,7 @@ pub(super) fn run(bench: Benchmark) -> Result<(), Failure> {
         Benchmark::Engine(o) => (engine::engine(&o.options()), o.output),
         Benchmark::Memory(o) => (memory::memory(&o.options()), o.output),
         Benchmark::Recovery(o) => (recovery::recovery(&o.options()?), o.output),
+        Benchmark::Traces(o) => (traces::traces(&o.options()), o.output),
         Benchmark::Cql(o) => (cql::cql(&o.options()?), o.output),
         Benchmark::Memcache(o) => (memcache::memcache(&memcache_options::options(&o)?), o.output),
         Benchmark::RecoveryLife(o) => {
@@ -291,6 +334,19 @@ impl Recovery {
             program,
             arguments: vec!["recovery-life".into()],
         })
+    }
+}
+
+impl Traces {
+    fn options(&self) -> traces::TracesOptions {
+        traces::TracesOptions {
+            traces: self.traces.clone(),
+            names: self.trace.clone(),
+            dir: self.dir.clone(),
+            ratios: self.ratio.clone(),
+            share: self.share,
+            object: self.object.get() as u32,
+        }
     }
 }
 

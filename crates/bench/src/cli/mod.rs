@@ -24,6 +24,9 @@ Examples:
   What the cache leaves of it:
     afterglow-bench engine --dir /mnt/nvme --json engine.json --html engine.html
 
+  Hit ratios of DRAM and flash together over public traces, and the flash bytes they cost:
+    afterglow-bench traces --traces /srv/traces --dir /dev/shm --json traces.json
+
   The memcached front end next to memcached, in a few minutes:
     afterglow-bench memcache --dir /mnt/nvme --size 1GiB --seconds 1 --runs 3 --html memcache.html
 
