@@ -1,10 +1,11 @@
 //! A row as it is stored in the engine. A prefix says under what it was filled, when, and for how
 //! long; the row itself follows.
 
+use afterglow_cql::plan::{RowKey, TableSchema};
 use bytes::Bytes;
 
 use crate::row::StoredRow;
-use crate::unit::StoredUnit;
+use crate::unit::{StoredUnit, Unanswered};
 
 /// `claim u64 | filled_at u32 | max_age u32`, little endian, before the stored row. The highest bit
 /// of a maximum age that is not [`ENDLESS`] says that the row is doubted.
@@ -99,6 +100,14 @@ impl Unit {
     /// The unit itself.
     pub fn stored(&self) -> StoredUnit<'_> {
         StoredUnit::decode(&self.0).expect("checked when it was made")
+    }
+
+    /// The row of `table` with this key, or that there is none. It is for an answer only.
+    ///
+    /// # Errors
+    /// Why the unit does not tell.
+    pub fn row(&self, table: &TableSchema, key: &RowKey) -> Result<Row, Unanswered> {
+        Ok(Row(self.stored().row(table, key)?.into()))
     }
 
     /// `None` for what is not a unit of this shape of the table.

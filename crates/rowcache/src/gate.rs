@@ -27,7 +27,8 @@
 //!   had the row, and may have let writes pass that no gate here knows of.
 //! - A read joins no fill that has taken long. The node that was asked may be gone, and a retry
 //!   must not wait for it too. So several fills of a row may be in flight. No older fill replaces
-//!   what a later one installed.
+//!   what a later one installed. Reads of a row may be served from its partition's unit, so this
+//!   holds between the two as well.
 //!
 //! Lock order: the wide gates (shared for fills, exclusive for wide writes), then one stripe, then
 //! the rows that are too large.
@@ -35,6 +36,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use afterglow_cql::plan::unit_part;
 use parking_lot::{Mutex, RwLock};
 
 use crate::clock::Millis;
@@ -51,6 +53,8 @@ const STRIPES: u32 = SLOTS / SLOTS_PER_STRIPE;
 
 /// A read joins no fill that is older than this. Most fills take a hundredth of it.
 const JOINED_FOR: Millis = 1_000;
+/// So many rows that are newer than a unit in flight are remembered; with more it is not installed.
+const MOST_NEWER_ROWS: usize = 64;
 
 /// The slot of a token: its top bits.
 pub fn slot_of(token: u64) -> u32 {
@@ -213,7 +217,22 @@ struct RunningFill<W> {
     since: Millis,
     /// A younger fill has installed its row.
     barred: bool,
+    /// Of a unit: rows that younger fills have installed.
+    newer_rows: Vec<Box<[u8]>>,
     waiters: Vec<W>,
+}
+
+impl<W> RunningFill<W> {
+    fn bar(&mut self) {
+        self.barred = true;
+    }
+
+    fn note_newer(&mut self, row: &[u8]) {
+        match self.newer_rows.len() < MOST_NEWER_ROWS {
+            true => self.newer_rows.push(row.into()),
+            false => self.bar(),
+        }
+    }
 }
 
 struct Stripe<W> {
@@ -261,10 +280,21 @@ impl<W> Stripe<W> {
         Some(fill)
     }
 
-    /// Prevents older fills from installing their rows.
+    /// Something with this key is installed. Older fills of the key must not install what they
+    /// read. Nor must those of a unit's rows, and a fill of a row's unit must not install that row.
     fn bar_older(&mut self, key: &[u8], than: u64) {
-        let fills = self.fills.get_mut(key).into_iter().flatten();
-        fills.filter(|fill| fill.id < than).for_each(|fill| fill.barred = true);
+        let older = |fills: &mut Vec<RunningFill<W>>, then: &dyn Fn(&mut RunningFill<W>)| {
+            fills.iter_mut().filter(|fill| fill.id < than).for_each(then);
+        };
+        let unit = unit_part(key);
+        if unit.len() < key.len() {
+            self.fills.get_mut(key).into_iter().for_each(|fills| older(fills, &|f| f.bar()));
+            let of_unit = self.fills.get_mut(unit).into_iter();
+            of_unit.for_each(|fills| older(fills, &|fill| fill.note_newer(key)));
+        } else {
+            let kin = self.fills.iter_mut().filter(|(other, _)| unit_part(other) == unit);
+            kin.for_each(|(_, fills)| older(fills, &|fill| fill.bar()));
+        }
     }
 }
 
@@ -421,6 +451,7 @@ impl<W> Gates<W> {
             stamp,
             since: now,
             barred: false,
+            newer_rows: Vec::new(),
             waiters: Vec::new(),
         });
         Join::Lead(Ticket {
@@ -502,7 +533,13 @@ impl<W> Ticket<W> {
 
     /// Ends the fill. Calls `install` if no write has begun since the fill started, and no younger
     /// fill was installed. Check and `install` are one step under the lock.
-    pub fn finish(mut self, install: impl FnOnce()) -> FinishedFill<W> {
+    pub fn finish(self, install: impl FnOnce()) -> FinishedFill<W> {
+        self.finish_beside(|_| install())
+    }
+
+    /// As [`Ticket::finish`]. `install` gets the keys of the rows that younger fills have
+    /// installed: a unit that has one of them must not be installed.
+    pub fn finish_beside(mut self, install: impl FnOnce(&[Box<[u8]>])) -> FinishedFill<W> {
         self.done = true;
         let wide = self.gates.wide.read();
         let mut stripe = self.gates.stripe(self.slot).lock();
@@ -520,7 +557,7 @@ impl<W> Ticket<W> {
                 "a fill of slot {} is installed beside {writers} writers",
                 self.slot
             );
-            install();
+            install(&fill.newer_rows);
             stripe.bar_older(&self.key, self.id);
         }
         FinishedFill { installed, waiters: fill.waiters, stamp: fill.stamp }

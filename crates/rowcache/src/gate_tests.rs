@@ -266,3 +266,31 @@ fn racing_fills_never_leave_the_cache_behind_an_acknowledged_write() {
         }
     });
 }
+
+/// The engine key of the unit of a partition, and of a row of it.
+fn unit_and_row(row: u8) -> (Vec<u8>, Vec<u8>) {
+    let unit = [&[9; 16][..], &[0, 1, b'k']].concat();
+    let row = [&unit[..], &[0, 1, row]].concat();
+    (unit, row)
+}
+
+fn lead_of(gates: &TestGates, key: &[u8]) -> Ticket<&'static str> {
+    match gates.join((TABLE, SLOT, key), 0, false, CLAIM, || "nobody waits") {
+        Join::Lead(ticket) => ticket,
+        _ => panic!("expected to lead"),
+    }
+}
+
+#[test]
+fn a_unit_keeps_out_older_fills_of_its_rows_and_hears_of_newer_rows() {
+    let (gates, (unit, row)) = (Gates::new(), unit_and_row(1));
+    let (older, of_unit) = (lead_of(&gates, &row), lead_of(&gates, &unit));
+    let newer = lead_of(&gates, &unit_and_row(2).1);
+    let other = lead_of(&gates, KEY);
+    assert!(newer.finish(|| ()).installed);
+    let mut heard = Vec::new();
+    assert!(of_unit.finish_beside(|rows| heard.extend_from_slice(rows)).installed);
+    assert_eq!(heard, [unit_and_row(2).1.into_boxed_slice()]);
+    assert!(!older.finish(|| panic!("it is older than the unit")).installed);
+    assert!(other.finish(|| ()).installed, "of another partition");
+}

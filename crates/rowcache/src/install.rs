@@ -8,7 +8,7 @@
 //!    step.
 
 use afterglow_cql::plan::{ReadPlan, RowKey, TableSchema};
-use afterglow_engine::{Ack, PutOptions, PutOutcome, RefuseReason};
+use afterglow_engine::{Ack, Peek, PutOptions, PutOutcome, RefuseReason};
 use bytes::Bytes;
 
 use crate::clock::Moment;
@@ -17,6 +17,7 @@ use crate::gate::{Join, Ticket, slot_of};
 use crate::row::{Filled, StoredRow};
 use crate::row_cache::{NO_CLAIM, RowCache};
 use crate::serve::CachePermission;
+use crate::unit::StoredUnit;
 use crate::write_scope::{gate_of, group_of, token_of};
 
 /// The outcome of a fill.
@@ -116,7 +117,11 @@ impl<W> RowCache<W> {
             installed = Installed::Uncacheable;
             ticket.finish(|| ())
         } else {
-            ticket.finish(|| installed = self.put(&fill, &bytes, max_age, doubted))
+            ticket.finish_beside(|newer| {
+                if !has_one_of(&fill, &bytes, newer) {
+                    installed = self.put(&fill, &bytes, max_age, doubted);
+                }
+            })
         };
         // A read that came while the database was slow may have come after the row's end.
         let ended = max_age
@@ -152,6 +157,7 @@ impl<W> RowCache<W> {
         let token = token_of(gate_of(&table.keyspace, &table.name), key.partition_key());
         let expiry = max_age.map_or(0, |max_age| asked_at.unix.saturating_add(max_age));
         let options = PutOptions { expiry, group: group_of(table.id), token };
+        self.drop_unit_with(table, key);
         // When the journal is full it is kept for writes. A later read fills this row again.
         if self.rows.backpressure().is_some() {
             return Installed::Refused;
@@ -169,4 +175,31 @@ impl<W> RowCache<W> {
             Ack::Done(PutOutcome::Refused(_)) => Installed::Refused,
         }
     }
+    /// Reads of a row are served from the row, or from the unit of its partition. No read may see
+    /// an older state than an earlier one did: others may write past us, and a fill may miss a weak
+    /// write. A unit in DRAM that has this row was not there when the row's fill began, or was not
+    /// asked: it may be older, and would be served once the row is evicted. A unit whose fill began
+    /// later has barred this one ([`Ticket::finish`]).
+    fn drop_unit_with(&self, table: &TableSchema, key: &RowKey) {
+        if !key.has_clustering() {
+            return;
+        }
+        let Peek::Dram(hit) = self.rows.peek(key.unit_key()) else { return };
+        let unit = Origin::split(&hit.value).and_then(|(_, bytes)| StoredUnit::decode(bytes));
+        if unit.is_some_and(|unit| unit.row(table, key).is_ok()) {
+            drop(self.rows.submit_remove(key.unit_key()));
+        }
+    }
+}
+
+/// Whether what was filled is a unit that has one of these rows.
+fn has_one_of(fill: &ReturnedFill<'_>, bytes: &[u8], rows: &[Box<[u8]>]) -> bool {
+    if rows.is_empty() {
+        return false;
+    }
+    let Some(unit) = StoredUnit::decode(bytes) else { return false };
+    let table = &fill.plan.table;
+    let columns = (table.partition_key.len(), table.clustering.len());
+    let row = |row: &[u8]| RowKey::from_engine_key(row, columns.0, columns.1);
+    rows.iter().any(|key| row(key).is_none_or(|key| unit.row(table, &key).is_ok()))
 }

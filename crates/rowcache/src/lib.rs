@@ -78,6 +78,8 @@ mod testing;
 mod too_large;
 pub mod unit;
 #[cfg(test)]
+mod unit_row_tests;
+#[cfg(test)]
 mod unit_tests;
 pub mod write_in_flight;
 pub mod write_scope;

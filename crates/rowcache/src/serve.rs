@@ -183,6 +183,18 @@ impl<W> RowCache<W> {
         self.rows.get(engine_key)
     }
 
+    /// Looks up the unit of the row's partition. `None`, and no lookup that is counted, if there is
+    /// none, or none in DRAM and `reads_flash` says not to read it. A hit goes to
+    /// [`RowCache::accept_unit`].
+    pub fn look_up_unit(&self, key: &RowKey, reads_flash: impl FnOnce() -> bool) -> Option<Lookup> {
+        let is_there = match self.rows.peek(key.unit_key()) {
+            Peek::Absent => false,
+            Peek::Dram(_) => true,
+            Peek::Flash => reads_flash(),
+        };
+        is_there.then(|| self.rows.get(key.unit_key()))
+    }
+
     /// What DRAM has under the key. Not counted as a lookup, and no use of the object: for a read
     /// that has been a miss already.
     pub fn peek(&self, key: &RowKey) -> Option<Hit> {

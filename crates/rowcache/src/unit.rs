@@ -16,6 +16,7 @@ use afterglow_cql::plan::{Projected, RowKey, RowPlace, Slice, TableSchema};
 
 mod churn;
 mod fill;
+mod row;
 mod sizes;
 
 pub use fill::{UnitAsked, read_unit, unit_query};

@@ -236,17 +236,19 @@ impl RowKey {
     }
 
     fn clustering_start(&self) -> usize {
-        match self.bytes.get(16..PREFIX) {
-            Some(length) => PREFIX + usize::from(u16::from_be_bytes([length[0], length[1]])),
-            None => 0,
-        }
+        clustering_start(&self.bytes)
+    }
+
+    /// Values of the clustering columns in table order.
+    pub fn clustering(&self) -> impl Iterator<Item = &[u8]> {
+        let clustering = self.bytes.get(self.clustering_start()..).unwrap_or_default();
+        Fields { rest: clustering, trailer: 0 }
     }
 
     /// Values of the key columns in table order, partition key first.
     pub fn columns(&self) -> impl Iterator<Item = &[u8]> {
-        let clustering = self.bytes.get(self.clustering_start()..).unwrap_or_default();
         partition_columns(self.partition_key(), self.partition_columns.into())
-            .chain(Fields { rest: clustering, trailer: 0 })
+            .chain(self.clustering())
     }
 }
 
@@ -255,6 +257,23 @@ impl RowKey {
 pub fn unit_key(table: Uuid, partition_key: &[u8]) -> Vec<u8> {
     let length = (partition_key.len() as u16).to_be_bytes();
     [&table.as_bytes()[..], &length, partition_key].concat()
+}
+
+/// The engine key of the unit of the partition that a row or unit with this engine key belongs to.
+/// All of it for bytes that are no engine key.
+pub fn unit_part(engine_key: &[u8]) -> &[u8] {
+    match clustering_start(engine_key) {
+        0 => engine_key,
+        start => engine_key.get(..start).unwrap_or(engine_key),
+    }
+}
+
+/// Where the clustering values begin in an engine key; 0 for bytes that are too short.
+fn clustering_start(engine_key: &[u8]) -> usize {
+    match engine_key.get(16..PREFIX) {
+        Some(length) => PREFIX + usize::from(u16::from_be_bytes([length[0], length[1]])),
+        None => 0,
+    }
 }
 
 /// The values of a partition key of so many columns, as Cassandra serialises it.

@@ -32,7 +32,7 @@ pub use binds::Binds;
 pub use bound_keys::{BoundKeys, MAX_BOUND_KEYS};
 pub use key::{
     KeyError, KeyTemplate, MAX_KEY, PartitionTemplate, RowKey, ValueSource, partition_columns,
-    unit_key,
+    unit_key, unit_part,
 };
 pub(crate) use literal::slot_of;
 pub use named_keys::NamedKeys;

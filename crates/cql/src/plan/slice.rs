@@ -9,7 +9,7 @@
 use std::cmp::Ordering;
 
 use super::context::Context;
-use super::key::{KeyTemplate, Part, PartitionTemplate, ValueSource};
+use super::key::{KeyTemplate, Part, PartitionTemplate, RowKey, ValueSource};
 use super::literal;
 use super::order::ValueOrder;
 use super::read::{PassReason, ReadPlan, check_clauses, is_of_partition, key_parts, project};
@@ -124,6 +124,20 @@ impl SlicePlan {
 }
 
 impl Slice {
+    /// The one row of `table` with the clustering values of `key`. `None` if a value has no certain
+    /// place in the order.
+    pub fn of_row(table: &TableSchema, key: &RowKey, reversed: bool) -> Option<Slice> {
+        let values = table.clustering.iter().zip(key.clustering());
+        let equal = values.map(|(column, value)| {
+            let order = ValueOrder::of(&column.cql_type).filter(|order| order.has(value))?;
+            let falling = column.descending != reversed;
+            Some(Comparison { order, falling, value: value.to_vec() })
+        });
+        let prefix: Vec<Comparison> = equal.collect::<Option<_>>()?;
+        let is_row = !prefix.is_empty() && prefix.len() == table.clustering.len();
+        is_row.then_some(Slice { reversed, limit: Some(1), prefix, range: Vec::new() })
+    }
+
     /// Whether it begins at an end of the partition.
     pub fn is_from_end(&self) -> bool {
         self.prefix.is_empty() && self.range.is_empty()

@@ -36,6 +36,8 @@ pub struct Units {
     most_bytes: usize,
     rows: Mutex<HashMap<Uuid, RowSizes>>,
     in_vain: TooLarge,
+    /// Units on flash that ended before a row.
+    beyond: TooLarge,
     churn: Churn,
 }
 
@@ -64,6 +66,7 @@ impl Units {
             most_bytes: usize::try_from(most_bytes).unwrap_or(usize::MAX),
             rows: Mutex::default(),
             in_vain: TooLarge::default(),
+            beyond: TooLarge::default(),
             churn: Churn::default(),
         }
     }
@@ -99,6 +102,17 @@ impl Units {
     /// The unit has answered a read.
     pub fn note_hit(&self, unit: &[u8]) {
         self.churn.hit(unit);
+    }
+
+    /// A read of one row has read the unit from flash, and it ends before the row.
+    pub fn note_beyond(&self, unit: &[u8], now: Millis) {
+        self.beyond.note(unit, Stamp::default(), now);
+    }
+
+    /// Whether a read of one row has lately found so. A unit is larger than a row: it is not read
+    /// from flash in vain each time.
+    pub fn is_beyond(&self, unit: &[u8], now: Millis) -> bool {
+        self.beyond.has(unit, Stamp::default(), now)
     }
 
     fn fitting_rows(&self, table: Uuid, unit: &[u8], slice: &Slice, now: Millis) -> Option<u32> {

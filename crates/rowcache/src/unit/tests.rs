@@ -350,3 +350,61 @@ proptest! {
         }
     }
 }
+
+/// `v` of the row that a unit has, `Some(None)` if it knows that there is none.
+fn row_of(unit: &[u8], c: &str, d: &str) -> Result<Option<i32>, Unanswered> {
+    let script = "CREATE TABLE s.t (k int, c int, d int, v int, w text, PRIMARY KEY (k, c, d))
+        WITH CLUSTERING ORDER BY (c ASC, d DESC);";
+    let schema = Defined(defined_tables(script, None).unwrap());
+    let text = format!("SELECT d, v, k FROM s.t WHERE k = 7 AND c = {c} AND d = {d}");
+    let Plan::CachedRead(plan) = analyse(&parse(&text), &schema, None) else {
+        panic!("{text} is a row")
+    };
+    let mut key = RowKey::new();
+    plan.key.bind(|_| None, &mut key).unwrap();
+    let stored = StoredUnit::decode(unit).unwrap().row(&plan.table, &key)?;
+    let row = crate::row::StoredRow::decode(&stored).unwrap();
+    assert_eq!(row.fingerprint(), plan.fingerprint);
+    let value = row.cell(0).value.map(|value| i32::from_be_bytes(value.try_into().unwrap()));
+    assert_eq!(row.is_absent(), value.is_none());
+    Ok(value)
+}
+
+#[test]
+fn a_unit_tells_of_each_row_that_lies_within_it() {
+    let mut backwards = five();
+    backwards.reverse();
+    for (rows, asked, unknown) in [
+        (five(), ASKED, None),
+        (five(), UnitAsked { rows: 5, ..ASKED }, Some((3, 7))),
+        (five()[..3].to_vec(), UnitAsked { rows: 3, ..ASKED }, Some((2, 1))),
+        (backwards.clone(), UnitAsked { reversed: true, ..ASKED }, None),
+        (backwards[..2].to_vec(), UnitAsked { reversed: true, rows: 2, ..ASKED }, Some((3, 9))),
+        (Vec::new(), ASKED, None),
+    ] {
+        let unit = filled(&rows, asked).unwrap().bytes;
+        for (c, d) in (0..5).flat_map(|c| (0..11).map(move |d| (c, d))) {
+            let is_there = rows.contains(&row(c, d, None));
+            // `c` rises and `d` falls in the table's order.
+            let is_beyond = unknown.is_some_and(|(last_c, last_d)| match asked.reversed {
+                false => c > last_c || c == last_c && d <= last_d,
+                true => c < last_c || c == last_c && d >= last_d,
+            });
+            let expected = match is_beyond && !is_there {
+                true => Err(Unanswered::Beyond),
+                false => Ok(is_there.then_some(10 * c + d)),
+            };
+            let found = row_of(&unit, &c.to_string(), &d.to_string());
+            assert_eq!(found, expected, "{c}, {d} of {} rows, {asked:?}", rows.len());
+        }
+    }
+}
+
+#[test]
+fn a_damaged_unit_tells_of_no_row() {
+    let unit = filled(&five(), ASKED).unwrap().bytes;
+    for cut in HEADER..unit.len() {
+        let decoded = StoredUnit::decode(&unit[..cut]);
+        assert!(decoded.is_none() || row_of(&unit[..cut], "3", "9").is_err(), "{cut}");
+    }
+}

@@ -1,0 +1,60 @@
+//! One row of a unit, in the form of a row that is cached alone.
+//!
+//! A unit has no write times. So the row is for answers: it is not put into the cache, and no write
+//! is ever applied to it.
+
+use afterglow_cql::plan::{RowKey, RowPlace, Slice, TableSchema};
+
+use super::{Cells, RowBytes, StoredUnit, Unanswered};
+use crate::row::{Cell, encode, encode_absent};
+
+impl StoredUnit<'_> {
+    /// The row of `table` with this key in stored form, or in that form that there is none. `key`
+    /// is of the unit's partition.
+    ///
+    /// # Errors
+    /// Why the unit does not tell.
+    pub fn row(&self, table: &TableSchema, key: &RowKey) -> Result<Vec<u8>, Unanswered> {
+        let (clustering, mut stored) = (table.clustering.len(), Vec::new());
+        if self.columns != clustering + table.values().count() {
+            return Err(Unanswered::Corrupt);
+        }
+        let wanted = Slice::of_row(table, key, self.reversed).ok_or(Unanswered::Unordered)?;
+        let rows: Vec<RowBytes<'_>> =
+            self.iter().collect::<Option<_>>().ok_or(Unanswered::Corrupt)?;
+        match find(&rows, clustering, &wanted)? {
+            Ok(row) => {
+                let values = Cells { rest: row }.skip(clustering);
+                let cells: Vec<Cell<'_>> =
+                    values.map(|value| Cell { value, ..Cell::NULL }).collect();
+                let is_whole = cells.len() + clustering == self.columns;
+                let stored_all = is_whole && encode(self.fingerprint, &cells, &mut stored);
+                if stored_all { Ok(stored) } else { Err(Unanswered::Corrupt) }
+            }
+            Err(at) if at < rows.len() || self.whole => {
+                encode_absent(self.fingerprint, &mut stored);
+                Ok(stored)
+            }
+            Err(_) => Err(Unanswered::Beyond),
+        }
+    }
+}
+
+/// The wanted row, or how many rows are before it. Rows are in the order that the slice asks for.
+fn find<'a>(
+    rows: &[RowBytes<'a>],
+    clustering: usize,
+    wanted: &Slice,
+) -> Result<Result<RowBytes<'a>, usize>, Unanswered> {
+    let (mut before, mut end) = (0, rows.len());
+    while before < end {
+        let at = before + (end - before) / 2;
+        let keys = Cells { rest: rows[at] }.take(clustering).map_while(|cell| cell);
+        match wanted.place(keys).ok_or(Unanswered::Unordered)? {
+            RowPlace::Before => before = at + 1,
+            RowPlace::In => return Ok(Ok(rows[at])),
+            RowPlace::After => end = at,
+        }
+    }
+    Ok(Err(before))
+}
