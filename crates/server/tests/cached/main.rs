@@ -23,6 +23,7 @@ mod ring_schema;
 mod ring_world;
 mod silent;
 mod slices;
+mod unit_rows;
 mod updates;
 mod write_level;
 mod writes;

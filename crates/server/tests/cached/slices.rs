@@ -15,18 +15,18 @@ use crate::node::{Client, House, Setup, furnished, wait_until};
 use crate::updates::run_at;
 
 /// The values of `v` that a SELECT of `ks.wide` gives.
-fn values(client: &mut Client, rest: &str) -> Vec<String> {
+pub fn values(client: &mut Client, rest: &str) -> Vec<String> {
     let rows = client.run(&format!("SELECT v FROM ks.wide WHERE k = 'a' {rest}"));
     let text = |row: Vec<Option<Vec<u8>>>| String::from_utf8(row[0].clone().unwrap()).unwrap();
     rows.into_iter().map(text).collect()
 }
 
-fn put(client: &mut Client, c: i32, v: &str) {
+pub fn put(client: &mut Client, c: i32, v: &str) {
     client.run(&format!("INSERT INTO ks.wide (k, c, v) VALUES ('a', {c}, '{v}')"));
 }
 
 /// Rows 1 to 5, whose values are their keys.
-fn five(client: &mut Client) {
+pub fn five(client: &mut Client) {
     (1..=5).for_each(|c| put(client, c, &c.to_string()));
 }
 

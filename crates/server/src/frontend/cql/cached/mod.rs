@@ -5,6 +5,7 @@
 //!
 //! - [`router`]: which way a request goes.
 //! - [`slice`]: a read of a slice of one partition, and its fill.
+//! - [`sought`]: where the cache has one row: as such, or in the unit of its partition.
 //! - [`read`], [`miss`] and [`fill`]: a read of one row, what it does where the cache has none, and
 //!   the read of the database that fills the cache.
 //! - [`write`](mod@write) and [`update`]: a write, and what it sets in a cached row.
@@ -34,6 +35,7 @@ mod serial;
 mod setting;
 mod setup;
 mod slice;
+mod sought;
 mod state;
 mod times;
 mod update;

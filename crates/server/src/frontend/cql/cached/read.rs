@@ -1,4 +1,5 @@
 //! A read of one row: from DRAM in place, from flash on the reactor's ring, or from the database.
+//! [`sought`](super::sought) says where a row is looked for.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +9,6 @@ use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Request as Message};
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey};
 use afterglow_cql::response::{Response, ResultBody, ResultKind, Rows};
-use afterglow_engine::{FlashRead, Hit, Lookup};
 use afterglow_rowcache::entry::Row;
 use afterglow_rowcache::serve::{CachePermission, NotCached, fits};
 use bytes::Bytes;
@@ -20,10 +20,11 @@ use super::super::{
 use super::answer::{Metadata, answer};
 use super::names;
 use super::ring::RemoteRow;
+use super::sought::{Found, OnFlash, Sought};
 use super::state::CachedState;
 use crate::frontend::cql::bound::bound;
 use crate::frontend::cql::client::dispatch;
-use crate::metrics::{MissReason, PassReason, Path, Tier};
+use crate::metrics::{PassReason, Path, Tier};
 
 /// Takes a read whose plan is [`Plan::CachedRead`].
 pub(super) fn route(
@@ -39,21 +40,14 @@ pub(super) fn route(
     let Some(cache_permission) = terms.cache_permission else {
         return Some(Box::pin(Pending::new(shared, request, plan, terms).owned_elsewhere()));
     };
-    let looked_up = shared.cache.look_up(&terms.key);
-    if !matches!(looked_up, Lookup::Miss(_)) && !may_answer(&request, read) {
+    let sought = Sought { shared, read, key: &terms.key, permission: cache_permission };
+    let found = sought.look_up();
+    if !matches!(found, Found::Missing(_)) && !may_answer(&request, read) {
         request.note_pass(PassReason::Authentication);
         return Some(Box::pin(ask(request, plan)));
     }
-    let found = match looked_up {
-        Lookup::Hit(hit) => LookupOutcome::of(shared, &hit, cache_permission, read),
-        Lookup::Miss(reason) => LookupOutcome::Missing(reason.into()),
-        Lookup::Flash(flash) => {
-            let pending = Pending::new(shared, request, plan, terms);
-            return Some(Box::pin(pending.read_and_reply(flash, cache_permission)));
-        }
-    };
-    let (pending, reason) = match found {
-        LookupOutcome::Row(row, tier) => {
+    match found {
+        Found::Row(row, tier) => {
             let Some(metadata) = terms.metadata.ready(shared, read, request.header.version) else {
                 let pending = Pending::new(shared, request, plan, terms);
                 return Some(Box::pin(pending.hit(row, tier)));
@@ -67,11 +61,17 @@ pub(super) fn route(
                 metadata.view(),
                 path_of(tier),
             );
-            return None;
+            None
         }
-        LookupOutcome::Missing(reason) => (Pending::new(shared, request, plan, terms), reason),
-    };
-    Some(Box::pin(pending.missed(cache_permission, reason)))
+        Found::Flash(flash) => {
+            let pending = Pending::new(shared, request, plan, terms);
+            Some(Box::pin(pending.read_and_reply(flash, cache_permission)))
+        }
+        Found::Missing(reason) => {
+            let pending = Pending::new(shared, request, plan, terms);
+            Some(Box::pin(pending.missed(cache_permission, reason)))
+        }
+    }
 }
 
 /// The terms of a read that the cache may answer.
@@ -260,25 +260,6 @@ fn answers(
     newest.answers(read.table.id, consistency, shared.data_center.read().as_deref())
 }
 
-enum LookupOutcome {
-    Row(Row, Tier),
-    Missing(MissReason),
-}
-
-impl LookupOutcome {
-    fn of(
-        shared: &CachedState,
-        hit: &Hit,
-        permission: CachePermission,
-        read: &ReadPlan,
-    ) -> LookupOutcome {
-        match shared.cache.accept(hit, permission, read.fingerprint) {
-            Ok(row) => LookupOutcome::Row(row, hit.tier.into()),
-            Err(reason) => LookupOutcome::Missing(reason.into()),
-        }
-    }
-}
-
 pub(super) fn path_of(tier: Tier) -> Path {
     match tier {
         Tier::Flash => Path::Flash,
@@ -311,16 +292,12 @@ impl Pending {
 
     /// Rare and large steps wait in boxes of their own. So the future of every read stays small and
     /// cheap to allocate.
-    async fn read_and_reply(self, flash: FlashRead, permission: CachePermission) {
-        let found = match self.shared.read(flash, self.request.metrics()).await {
-            Ok(hit) => LookupOutcome::of(&self.shared, &hit, permission, self.read()),
-            Err(reason) => LookupOutcome::Missing(reason),
-        };
-        match found {
-            LookupOutcome::Row(row, tier) => self.hit(row, tier).await,
-            LookupOutcome::Missing(reason) => {
-                Box::pin(self.missed(permission, reason)).await;
-            }
+    async fn read_and_reply(self, flash: OnFlash, permission: CachePermission) {
+        let (shared, read, key) = (&self.shared, self.read(), &self.terms.key);
+        let sought = Sought { shared, read, key, permission };
+        match sought.read(flash, self.request.metrics()).await {
+            Ok((row, tier)) => self.hit(row, tier).await,
+            Err(reason) => Box::pin(self.missed(permission, reason)).await,
         }
     }
 

@@ -2,7 +2,7 @@
 //! client's read is.
 //!
 //! 1. The permission is asked for after the question has come.
-//! 2. A row is looked up in DRAM and on flash.
+//! 2. A row is looked up in DRAM and on flash ([`Sought`]).
 //! 3. A miss is filled from where the row was cached before ([`carry`](super::carry)), or from the
 //!    database, with this instance's own credentials. Whether the client
 //!    may read the table is for the asking instance to say.
@@ -32,6 +32,7 @@ use super::carry::carried;
 use super::core::Ring;
 use crate::frontend::cql::cached::FillWaiter;
 use crate::frontend::cql::cached::fill::{Ask, FillShape};
+use crate::frontend::cql::cached::sought::{Found, Sought};
 use crate::frontend::cql::cached::state::CachedState;
 use crate::frontend::cql::cluster::login::{Login, User};
 use crate::frontend::cql::cluster::pool::Who;
@@ -151,16 +152,18 @@ impl Owner {
 
     async fn look_up(&self, question: &Question) -> Option<Row> {
         let reactor_state = CqlReactorState::of(&self.front_end);
-        let (cache, metrics) = (&self.shared.cache, &reactor_state.metrics);
-        let found = self.shared.look_up(question.key.engine_key(), metrics).await;
-        let served = found.and_then(|hit| {
-            let fingerprint = question.read().fingerprint;
-            let row = cache.accept(&hit, question.permission, fingerprint)?;
-            Ok((row, hit.tier))
-        });
-        match served {
+        let metrics = &reactor_state.metrics;
+        let Question { key, permission, .. } = question;
+        let read = question.read();
+        let sought = Sought { shared: &self.shared, read, key, permission: *permission };
+        let found = match sought.look_up() {
+            Found::Row(row, tier) => Ok((row, tier)),
+            Found::Flash(flash) => sought.read(flash, metrics).await,
+            Found::Missing(reason) => Err(reason),
+        };
+        match found {
             Ok((row, tier)) => {
-                metrics.hits.inc(tier.into());
+                metrics.hits.inc(tier);
                 Some(row)
             }
             Err(reason) => {
