@@ -186,14 +186,17 @@ class Reads:
                 "scan",
                 "part",
                 "slice",
+                "several",
             ),
-            (50, 10, 5, 4, 6, 3, 4, 5, 5 * bool(table.indexes), 6, 2, 30),
+            (50, 10, 5, 4, 6, 3, 4, 5, 5 * bool(table.indexes), 6, 2, 30, 20),
         )[0]
         if table.makes:
             shape = "row"  # each side has other rows besides those that statements name
         out = Builder(self, f"select {shape}", table, read=True)
         if shape == "slice":
             return self.partition_slice(out, table)
+        if shape == "several":
+            return self.several_rows(out, table)
         out.add("SELECT ")
         grouped = self.projection(out, table, shape)
         out.add(" FROM ")
@@ -217,6 +220,34 @@ class Reads:
             out.add(" LIMIT ").term(small, kind="limit")
         if filtering or random.random() < 0.01:
             out.add(" ALLOW FILTERING")
+        return out.done()
+
+    def several_rows(self, out, table):
+        """Plain columns of rows that IN names, mostly on the partition key with the rest of the key
+        given, or on clustering columns.
+        """
+        random, names = self.random, [column.name for column in table.columns]
+        some = random.sample(names, random.randrange(1, min(4, len(names)) + 1))
+        out.add("SELECT ", random.choice(("*", ", ".join(some))))
+        out.add(f" FROM {KEYSPACE}.{table.name} WHERE ")
+        role = random.choice(("partition", "clustering"))
+
+        def relation(column):
+            if column.role == role and random.random() < 0.8:
+                return out.among(column)
+            return out.add(column.name, " = ").column(column)
+
+        key = table.key
+        if role == "clustering" and random.random() < 0.3:
+            key = key[: random.randrange(len(table.of("partition")), len(key) + 1)]
+        out.listed(random_order(random, key), relation, " AND ")
+        clustering = table.of("clustering")
+        if clustering and random.random() < 0.2:
+            out.add(" ORDER BY ", clustering[0].name, random.choice((" ASC", " DESC")))
+        if random.random() < 0.1:
+            out.add(" PER PARTITION LIMIT ").term(small, kind="limit")
+        if random.random() < 0.3:
+            out.add(" LIMIT ").term(small, kind="limit")
         return out.done()
 
     def partition_slice(self, out, table, partition=None):

@@ -151,7 +151,10 @@ class Client:
         random = self.random
         partition, row = int(random.random() ** 2 * PARTITIONS), int(random.random() ** 2 * ROWS)
         luck = random.random() * (0.65 if self.only_reads else 1)
-        if luck < 0.6:
+        if luck < 0.08:
+            others = [int(random.random() ** 2 * PARTITIONS) for _ in range(random.randrange(3))]
+            self.read_rows([partition, *others], row, random.choice(self.shared.levels))
+        elif luck < 0.6:
             projection = random.choice(("v", "v, w", "w, v", "*", "k, c, s, v, w"))
             self.read_row(partition, row, random.choice(self.shared.levels), projection)
         elif luck < 0.65:
@@ -209,6 +212,31 @@ class Client:
             cells[static(partition)] = found["s"]
         self.record.read(cells, start, self.server)
         self.shared.reads += 1
+
+    def read_rows(self, partitions, row, level):
+        """The same row of several partitions."""
+        start = self.record.now()
+        columns = "k, s, v, w"
+        values = [number(partition) for partition in partitions]
+        if self.random.random() < 0.5:
+            text = f"SELECT {columns} FROM KS.plain WHERE k IN ? AND c = ?"
+            data = bound_list(partitions)
+            rows = self.rows(text, [data, number(row)], level)
+        else:
+            marks = ", ".join("?" * len(values))
+            text = f"SELECT {columns} FROM KS.plain WHERE k IN ({marks}) AND c = ?"
+            rows = self.rows(text, [*values, number(row)], level)
+        found = {cells[0]: cells[1:] for cells in rows}
+        assert len(found) == len(rows) and set(found) <= set(partitions), (partitions, rows)
+        assert list(found) == sorted(found), f"out of order: {rows}"
+        for partition in set(partitions):
+            there = partition in found
+            s, v, w = found[partition] if there else (None, None, None)
+            cells = {register(partition, row, "v"): v, register(partition, row, "w"): w}
+            if there:
+                cells[static(partition)] = s
+            self.record.read(cells, start, self.server)
+            self.shared.reads += 1
 
     def read_conditional(self, key, level):
         start = self.record.now()

@@ -92,10 +92,13 @@ impl<'a> StoredRow<'a> {
     /// Appends what follows the metadata in a RESULT Rows body: the row count and the cells of the
     /// row's projection. `key` is the key that the row was found under.
     pub fn write_rows(&self, key: &RowKey, projection: &[Projected], out: &mut Vec<u8>) {
-        let Some(body) = self.body else {
-            return out.put_int(0);
-        };
-        out.put_int(1);
+        out.put_int(i32::from(!self.is_absent()));
+        self.write_cells(key, projection, out);
+    }
+
+    /// Appends the cells of the row's projection; nothing if the row does not exist.
+    pub fn write_cells(&self, key: &RowKey, projection: &[Projected], out: &mut Vec<u8>) {
+        let Some(body) = self.body else { return };
         for column in projection {
             let value = match column {
                 Projected::Key(at) => key.columns().nth(usize::from(*at)),

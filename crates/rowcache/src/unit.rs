@@ -107,7 +107,8 @@ impl<'a> StoredUnit<'a> {
         if turned && !self.whole {
             return Err(Unanswered::Beyond);
         }
-        let most = slice.limit.map_or(usize::MAX, |limit| limit as usize);
+        let limit = slice.limit.map_or(usize::MAX, |limit| limit as usize);
+        let most = slice.most_rows(clustering).map_or(limit, |most| most.min(limit));
         let (rows, complete) = match turned {
             false => select(self.iter(), clustering, slice, most)?,
             true => {
@@ -121,7 +122,7 @@ impl<'a> StoredUnit<'a> {
         // With as many rows as a page has there is another page, unless a limit forbids it.
         let fits = page_size
             .and_then(|size| usize::try_from(size).ok())
-            .is_none_or(|size| rows.len() < size || rows.len() == size && rows.len() == most);
+            .is_none_or(|size| rows.len() < size || rows.len() == size && rows.len() == limit);
         if fits { Ok(SliceRows { clustering, rows }) } else { Err(Unanswered::Paged) }
     }
 
@@ -173,10 +174,11 @@ fn select<'a>(
         let row = row.ok_or(Unanswered::Corrupt)?;
         let keys = Cells { rest: row }.take(clustering).map_while(|cell| cell);
         match slice.place(keys).ok_or(Unanswered::Unordered)? {
-            // Rows of a slice follow each other.
+            // None comes once the slice has begun.
             RowPlace::Before if found.is_empty() => {}
             RowPlace::Before => return Err(Unanswered::Unordered),
             RowPlace::In => found.push(row),
+            RowPlace::Between => {}
             RowPlace::After => return Ok((found, true)),
         }
         if found.len() == most {

@@ -93,7 +93,7 @@ impl KeyLists {
 
 impl KeyColumn {
     /// Its values and class; `None` if its list cannot be read or has more than `most`.
-    fn values<'v>(
+    pub(super) fn values<'v>(
         &self,
         most: usize,
         value: &impl Fn(&Marker) -> Option<&'v [u8]>,

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::bound_keys::{BoundKeys, KeyColumn, KeySource, KeyValues, MAX_BOUND_KEYS};
 use super::key::{KeyTemplate, PartitionTemplate};
 use super::{
-    Column, NotCacheable, PassReason, Plan, Projected, ReadPlan, SchemaView, SlicePlan, Target,
-    ValueSource, WriteKind, WritePlan,
+    Column, MAX_ROWS, NotCacheable, PassReason, Plan, Projected, ReadPlan, RowsPlan, SchemaView,
+    SlicePlan, Target, ValueSource, WriteKind, WritePlan,
 };
 use crate::statement::Marker;
 
@@ -17,6 +17,7 @@ impl Plan {
         match self {
             Plan::CachedRead(read) => read.explain(),
             Plan::CachedSlice(slice) => slice.explain(),
+            Plan::CachedRows(rows) => rows.explain(),
             Plan::Read(reason, _) => format!("passed through: {}\n", reason.why()),
             Plan::SystemRead(_) => {
                 "answered by Afterglow, with its own address in the place of the nodes'\n".into()
@@ -73,6 +74,23 @@ impl ReadPlan {
     }
 }
 
+impl RowsPlan {
+    fn explain(&self) -> String {
+        let table = &self.read.table;
+        let listed = self.listed().map(|column| &*column.name).collect::<Vec<_>>().join(", ");
+        let mut out = format!(
+            "cached: rows of {}.{} of several partitions by their primary keys\n",
+            table.keyspace, table.name
+        );
+        let _ = writeln!(
+            out,
+            "  one row for each value of ({listed}), each cached as if it were read alone\n  \
+             answered if all of them are cached or few are not; more than {MAX_ROWS} pass through"
+        );
+        out
+    }
+}
+
 impl SlicePlan {
     fn explain(&self) -> String {
         let table = &self.read.table;
@@ -94,6 +112,12 @@ impl SlicePlan {
             "  a fill reads rows from the {end} one on at LOCAL_QUORUM, as far as \
              --partition-unit-size allows; every write to the partition drops them"
         );
+        if self.has_lists() {
+            let _ = writeln!(
+                out,
+                "  IN: answered if the unit has all of the rows that it names; a fill for it reads few rows"
+            );
+        }
         if !bounded.is_empty() {
             let _ = writeln!(out, "  what lies behind these rows passes through");
         }
@@ -237,7 +261,7 @@ impl PassReason {
             PassReason::NotCacheable(reason) => reason.why(),
             PassReason::UnknownColumn => "the table has no such column",
             PassReason::NotOneRow => {
-                "only reads of one row or of a slice of one partition are cached: one `=` for each column of the partition key, then `=` for the first clustering columns and a range of the next"
+                "only reads of one row, of a slice of one partition or of rows of several partitions are cached: one `=` for each column of the partition key, then `=` or `IN` for the first clustering columns or a range of the next; or the whole primary key, with `IN` for columns of the partition key"
             }
             PassReason::StaticColumns => {
                 "slices of tables with static columns are not cached: a partition of static values alone shows as a row"
@@ -327,6 +351,15 @@ mod tests {
             "SELECT * FROM f WHERE k = 1 AND c > ? ORDER BY c ASC",
             &["a range of its rows by (c)", "from the last one on", "passes through"],
         );
+        has(
+            "SELECT * FROM f WHERE k = 1 AND c IN ?",
+            &["a slice of one partition", "a range of its rows by (c)", "IN: answered if"],
+        );
+        has(
+            "SELECT v FROM f WHERE k IN (1, 2) AND c = ?",
+            &["cached: rows of s.f of several partitions", "each value of (k)"],
+        );
+        has("SELECT v FROM f WHERE k IN (1, 2)", &["passed through", "rows of several partitions"]);
         has("SELECT * FROM f WHERE k = 1 ORDER BY v", &["passed through", "ORDER BY other than"]);
         has("SELECT n FROM n WHERE k = 1", &["passed through", "counters"]);
         has("INSERT INTO t (k, c, v) VALUES (1, :c, 2)", &["a write", "the row 0x00000001, :c"]);

@@ -21,6 +21,7 @@ mod literal;
 mod named_keys;
 mod order;
 mod read;
+mod rows;
 mod schema;
 mod slice;
 pub(crate) mod types;
@@ -37,6 +38,7 @@ pub use key::{
 pub(crate) use literal::slot_of;
 pub use named_keys::NamedKeys;
 pub use read::{PassReason, ReadPlan};
+pub use rows::{MAX_ROWS, NamedRows, RowsPlan};
 pub use schema::{Cells, Column, NotCacheable, Projected, SchemaView, TableSchema};
 pub use slice::{RowPlace, Slice, SlicePlan};
 pub use update::{RowUpdate, WrittenCell};
@@ -53,6 +55,8 @@ pub enum Plan {
     CachedRead(ReadPlan),
     /// A read of a slice of one partition, to be served from the cache.
     CachedSlice(SlicePlan),
+    /// A read of rows of several partitions by their primary keys, to be served from the cache.
+    CachedRows(RowsPlan),
     /// A read of `system.local`, `system.peers` or `system.peers_v2`, answered by
     /// [`crate::system`].
     SystemRead(SystemQuery),
@@ -65,11 +69,12 @@ pub enum Plan {
 }
 
 impl Plan {
-    /// The read of a plan that the cache may serve: of a row, or of a slice.
+    /// The read of a plan that the cache may serve: of a row, of several, or of a slice.
     pub fn read(&self) -> Option<&ReadPlan> {
         match self {
             Plan::CachedRead(read) => Some(read),
             Plan::CachedSlice(slice) => Some(&slice.read),
+            Plan::CachedRows(rows) => Some(&rows.read),
             _ => None,
         }
     }
@@ -120,7 +125,11 @@ fn read_plan(select: &Select, context: &Context) -> Plan {
         Ok(plan) => return Plan::CachedRead(plan),
         Err(PassReason::NotOneRow | PassReason::Clause) => match slice::cached(select, context) {
             Ok(plan) => return Plan::CachedSlice(plan),
-            Err(reason) => reason,
+            Err(reason) => match rows::cached(select, context) {
+                Ok(plan) => return Plan::CachedRows(plan),
+                Err(PassReason::NotOneRow) => reason,
+                Err(reason) => reason,
+            },
         },
         Err(reason) => reason,
     };

@@ -87,6 +87,18 @@ impl ValueOrder {
         }
     }
 
+    /// The values in their order, each once; of equal ones in other bytes the first. `None` if one
+    /// has no certain place.
+    pub fn sorted(self, mut values: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
+        if !values.iter().all(|value| self.has(value)) {
+            return None;
+        }
+        let compare = |a: &[u8], b: &[u8]| self.compare(a, b).unwrap_or(Ordering::Equal);
+        values.sort_by(|a, b| compare(a, b));
+        values.dedup_by(|later, first| compare(later, first) == Ordering::Equal);
+        Some(values)
+    }
+
     /// The order of two values of the type; `None` if one of them has no certain place.
     pub fn compare(self, a: &[u8], b: &[u8]) -> Option<Ordering> {
         if !self.has(a) || !self.has(b) {

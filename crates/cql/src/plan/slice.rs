@@ -1,20 +1,22 @@
 //! Planning of a SELECT of a slice of one partition: its rows from one end, or a range of them.
 //!
-//! 1. [`cached`] makes the plan: a partition, equal values of the first clustering columns, a range
-//!    of the next one, an order and a limit.
+//! 1. [`cached`] makes the plan: a partition, equal values of the first clustering columns (one
+//!    each, or several by `IN`), a range of the next one, an order and a limit.
 //! 2. [`SlicePlan::bind`] takes the values of one request.
 //! 3. [`Slice::place`] says where a row is: before the range, in it, or after it. Rows come in the
-//!    order that is asked for, so those in the range follow each other.
+//!    order that is asked for, so those in a range follow each other. Between those that `IN` names
+//!    there are others.
 
 use std::cmp::Ordering;
 
+use super::bound_keys::{KeyColumn, KeyValues, MAX_BOUND_KEYS};
 use super::context::Context;
 use super::key::{KeyTemplate, Part, PartitionTemplate, RowKey, ValueSource};
 use super::literal;
 use super::order::ValueOrder;
 use super::read::{PassReason, ReadPlan, check_clauses, is_of_partition, key_parts, project};
 use super::schema::{Column, TableSchema};
-use super::types::KeyClass;
+use super::types::{Form, KeyClass};
 use crate::statement::{Literal, Marker, Operator, Relation, Select, Term};
 
 /// A read of a slice of one partition that the cache can serve.
@@ -24,8 +26,8 @@ pub struct SlicePlan {
     pub read: ReadPlan,
     /// Whether the rows come in the reverse of the table's order.
     pub reversed: bool,
-    /// What the first clustering columns are equal to.
-    prefix: Vec<Bounded>,
+    /// What the first clustering columns are equal to, each one value or one of several (`IN`).
+    prefix: Vec<Among>,
     /// What the next one is compared with: one value from below and one from above at most.
     range: Vec<(Side, Bounded)>,
     /// The smaller of the limits in the text.
@@ -38,6 +40,16 @@ struct Bounded {
     order: ValueOrder,
     descending: bool,
     value: ValueSource,
+}
+
+/// A clustering column and the values of which it has one.
+#[derive(Debug, Clone, PartialEq)]
+struct Among {
+    order: ValueOrder,
+    descending: bool,
+    /// By `IN`.
+    listed: bool,
+    column: KeyColumn,
 }
 
 /// One side of a range.
@@ -55,7 +67,7 @@ pub struct Slice {
     pub reversed: bool,
     /// The most rows that the request wants.
     pub limit: Option<u32>,
-    prefix: Vec<Comparison>,
+    prefix: Vec<OneOf>,
     range: Vec<(Side, Comparison)>,
 }
 
@@ -68,6 +80,15 @@ struct Comparison {
     value: Vec<u8>,
 }
 
+/// The values of which a clustering column has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct OneOf {
+    order: ValueOrder,
+    falling: bool,
+    /// At least one, in the order that is asked for, each once.
+    values: Vec<Vec<u8>>,
+}
+
 /// Where a row is, in the order that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowPlace {
@@ -75,6 +96,8 @@ pub enum RowPlace {
     Before,
     /// In it.
     In,
+    /// Neither before nor after it, and not in it: between rows that `IN` names.
+    Between,
     /// After it.
     After,
 }
@@ -89,8 +112,20 @@ impl SlicePlan {
             (true, false) => "<",
             (true, true) => "<=",
         };
-        let equal = self.prefix.iter().map(|of| ("=", &of.value));
-        equal.chain(self.range.iter().map(move |(side, of)| (op(side), &of.value)))
+        let equal = self.prefix.iter().flat_map(|of| {
+            let values = match &of.column.values {
+                KeyValues::Listed(values) => values.iter(),
+                KeyValues::Elements(..) => [].iter(),
+            };
+            values.map(|value| (if of.listed { "in" } else { "=" }, value))
+        });
+        let range = self.range.iter().map(move |(side, of)| (op(side), &of.value));
+        equal.chain(range)
+    }
+
+    /// Whether `IN` names rows.
+    pub(super) fn has_lists(&self) -> bool {
+        self.prefix.iter().any(|of| of.listed)
     }
 
     /// How many clustering columns it bounds.
@@ -102,15 +137,20 @@ impl SlicePlan {
     /// null, unset or missing. `None` if the database may refuse it, or compares in a way that is
     /// not certain.
     pub fn bind<'v>(&self, value: &impl Fn(&Marker) -> Option<&'v [u8]>) -> Option<Slice> {
+        let bytes = |source: &ValueSource| match source {
+            ValueSource::Bind(marker) => value(marker).map(<[u8]>::to_vec),
+            ValueSource::Literal(bytes) => Some(bytes.clone()),
+        };
         let bound = |of: &Bounded| {
-            let value = match &of.value {
-                ValueSource::Bind(marker) => value(marker)?.to_vec(),
-                ValueSource::Literal(bytes) => bytes.clone(),
-            };
-            let falling = of.descending != self.reversed;
+            let (value, falling) = (bytes(&of.value)?, of.descending != self.reversed);
             of.order.has(&value).then_some(Comparison { order: of.order, falling, value })
         };
-        let prefix = self.prefix.iter().map(bound).collect::<Option<_>>()?;
+        let one_of = |of: &Among| {
+            let (sources, _) = of.column.values(MAX_BOUND_KEYS, value)?;
+            let values = sources.iter().map(bytes).collect::<Option<_>>()?;
+            OneOf::new(of.order, of.descending != self.reversed, values)
+        };
+        let prefix = self.prefix.iter().map(one_of).collect::<Option<_>>()?;
         let range = self.range.iter().map(|(side, of)| Some((*side, bound(of)?)));
         let range = range.collect::<Option<_>>()?;
         let mut limit = self.limit;
@@ -129,11 +169,10 @@ impl Slice {
     pub fn of_row(table: &TableSchema, key: &RowKey, reversed: bool) -> Option<Slice> {
         let values = table.clustering.iter().zip(key.clustering());
         let equal = values.map(|(column, value)| {
-            let order = ValueOrder::of(&column.cql_type).filter(|order| order.has(value))?;
-            let falling = column.descending != reversed;
-            Some(Comparison { order, falling, value: value.to_vec() })
+            let order = ValueOrder::of(&column.cql_type)?;
+            OneOf::new(order, column.descending != reversed, vec![value.to_vec()])
         });
-        let prefix: Vec<Comparison> = equal.collect::<Option<_>>()?;
+        let prefix: Vec<OneOf> = equal.collect::<Option<_>>()?;
         let is_row = !prefix.is_empty() && prefix.len() == table.clustering.len();
         is_row.then_some(Slice { reversed, limit: Some(1), prefix, range: Vec::new() })
     }
@@ -143,12 +182,40 @@ impl Slice {
         self.prefix.is_empty() && self.range.is_empty()
     }
 
+    /// Whether several values are named for a clustering column.
+    pub fn names_rows(&self) -> bool {
+        self.prefix.iter().any(|of| of.values.len() > 1)
+    }
+
+    /// The most rows of a partition that can be in it, for a table of so many clustering columns.
+    /// `None`: any number.
+    pub fn most_rows(&self, clustering: usize) -> Option<usize> {
+        let count = || self.prefix.iter().map(|of| of.values.len());
+        let product = || count().try_fold(1_usize, |all, some| all.checked_mul(some));
+        if self.prefix.len() == clustering { product() } else { None }
+    }
+
     /// Where the row with these clustering values is. `None` where that is not certain.
     pub fn place<'c>(&self, mut clustering: impl Iterator<Item = &'c [u8]>) -> Option<RowPlace> {
-        for equal in &self.prefix {
-            match equal.compare(clustering.next()?)? {
-                Ordering::Equal => {}
-                order => return Some(equal.place(order)),
+        // Whether the columns so far have the first, or the last, of the values that they may have.
+        let (mut is_first, mut is_last) = (true, true);
+        let outside = |place: RowPlace, is_first: bool, is_last: bool| match place {
+            RowPlace::Before if !is_first => RowPlace::Between,
+            RowPlace::After if !is_last => RowPlace::Between,
+            place => place,
+        };
+        for of in &self.prefix {
+            let count = of.values.len();
+            match of.find(clustering.next()?)? {
+                Ok(at) => {
+                    is_first &= at == 0;
+                    is_last &= at + 1 == count;
+                }
+                Err(0) => return Some(outside(RowPlace::Before, is_first, is_last)),
+                Err(at) if at == count => {
+                    return Some(outside(RowPlace::After, is_first, is_last));
+                }
+                Err(_) => return Some(RowPlace::Between),
             }
         }
         if self.range.is_empty() {
@@ -163,11 +230,34 @@ impl Slice {
                 Ordering::Greater => !side.upper,
             };
             if !is_within {
-                let outside = if side.upper { Ordering::Greater } else { Ordering::Less };
-                return Some(bound.place(outside));
+                let order = if side.upper { Ordering::Greater } else { Ordering::Less };
+                return Some(outside(bound.place(order), is_first, is_last));
             }
         }
         Some(RowPlace::In)
+    }
+}
+
+impl OneOf {
+    /// Puts the values into the order that is asked for. `None` if there is none, or if one has no
+    /// certain place.
+    fn new(order: ValueOrder, falling: bool, values: Vec<Vec<u8>>) -> Option<OneOf> {
+        let mut values = order.sorted(values).filter(|values| !values.is_empty())?;
+        if falling {
+            values.reverse();
+        }
+        Some(OneOf { order, falling, values })
+    }
+
+    /// Which of the values it is, or how many are before it. `None` if it has no certain place.
+    fn find(&self, row: &[u8]) -> Option<Result<usize, usize>> {
+        if !self.order.has(row) {
+            return None;
+        }
+        Some(self.values.binary_search_by(|value| {
+            let order = self.order.compare(value, row).unwrap_or(Ordering::Equal);
+            if self.falling { order.reverse() } else { order }
+        }))
     }
 }
 
@@ -196,7 +286,7 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<SlicePlan, Pa
     if table.clustering.is_empty() {
         return Err(PassReason::NotOneRow);
     }
-    let (projection, names) = project(&select.selectors, &table)?.into_iter().unzip();
+    let (projection, names): (Vec<_>, _) = project(&select.selectors, &table)?.into_iter().unzip();
     let relations = comparisons(&select.relations)?;
     let (of_partition, of_rows): (Vec<_>, Vec<_>) = relations
         .into_iter()
@@ -204,9 +294,14 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<SlicePlan, Pa
     let partition = partition_parts(&of_partition, &table)?;
     let (prefix, range) = clustering(&of_rows, &table)?;
     let reversed = is_reversed(select, &table)?;
+    let has_lists = prefix.iter().any(|of| of.listed);
     // One row by its whole key: servers accept an order, and it is not worth a plan.
-    if prefix.len() == table.clustering.len() {
+    if prefix.len() == table.clustering.len() && !has_lists {
         return Err(if reversed { PassReason::Clause } else { PassReason::NotOneRow });
+    }
+    // Servers differ in which of these they take.
+    if has_lists && !range.is_empty() {
+        return Err(PassReason::NotOneRow);
     }
     if !table.statics.is_empty() || is_of_partition(&select.selectors, &table) {
         return Err(PassReason::StaticColumns);
@@ -222,15 +317,29 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<SlicePlan, Pa
     Ok(SlicePlan { read, reversed, prefix, range, limit })
 }
 
-/// A relation of one column: its name, operator and value.
-type Compared<'s> = (&'s String, Operator, &'s Term);
+/// The right side of a relation.
+#[derive(Clone, Copy)]
+pub(super) enum Right<'s> {
+    One(&'s Term),
+    Listed(&'s [Term]),
+    Elements(&'s Marker),
+}
 
-fn comparisons<'s>(relations: &'s [Relation]) -> Result<Vec<Compared<'s>>, PassReason> {
+/// A relation of one column: its name, operator and right side.
+pub(super) type Compared<'s> = (&'s String, Operator, Right<'s>);
+
+pub(super) fn comparisons<'s>(relations: &'s [Relation]) -> Result<Vec<Compared<'s>>, PassReason> {
     let one = |relation: &'s Relation| match relation {
         Relation::Column { column, op, values }
             if values.len() == 1 && (*op == Operator::Equal || side(*op, &[]).is_ok()) =>
         {
-            Ok((column, *op, &values[0]))
+            Ok((column, *op, Right::One(&values[0])))
+        }
+        Relation::Column { column, op: Operator::In, values } if !values.is_empty() => {
+            Ok((column, Operator::In, Right::Listed(values)))
+        }
+        Relation::ColumnInMarker { column, marker } => {
+            Ok((column, Operator::In, Right::Elements(marker)))
         }
         _ => Err(PassReason::NotOneRow),
     };
@@ -241,28 +350,30 @@ fn partition_parts(
     relations: &[Compared<'_>],
     table: &TableSchema,
 ) -> Result<Vec<Part>, PassReason> {
-    if relations.len() != table.partition_key.len()
-        || relations.iter().any(|(_, op, _)| *op != Operator::Equal)
-    {
+    let equal = relations.iter().map(|relation| match relation {
+        (name, Operator::Equal, Right::One(term)) => Ok((name.as_str(), *term)),
+        _ => Err(PassReason::NotOneRow),
+    });
+    let equal: Vec<(&str, &Term)> = equal.collect::<Result<_, _>>()?;
+    if equal.len() != table.partition_key.len() {
         return Err(PassReason::NotOneRow);
     }
-    let equal: Vec<(&str, &Term)> =
-        relations.iter().map(|(name, _, term)| (name.as_str(), *term)).collect();
     key_parts(&table.partition_key, &equal, |_| KeyClass::PARTITION)
 }
 
 /// The equal values of the first clustering columns, and the range of the next.
-type Bounds = (Vec<Bounded>, Vec<(Side, Bounded)>);
+type Bounds = (Vec<Among>, Vec<(Side, Bounded)>);
 
 fn clustering(relations: &[Compared<'_>], table: &TableSchema) -> Result<Bounds, PassReason> {
     let (mut prefix, mut range, mut taken) = (Vec::new(), Vec::new(), 0);
     for column in &table.clustering {
         let about: Vec<_> = relations.iter().filter(|(name, ..)| **name == column.name).collect();
         match about.as_slice() {
-            [(_, Operator::Equal, term)] => prefix.push(bounded(column, term)?),
+            [(_, Operator::Equal | Operator::In, right)] => prefix.push(among(column, *right)?),
             // Nothing more may be said of the columns behind a range.
             several => {
-                for (_, op, term) in several {
+                for (_, op, right) in several {
+                    let Right::One(term) = right else { return Err(PassReason::NotOneRow) };
                     range.push((side(*op, &range)?, bounded(column, term)?));
                 }
                 taken += several.len();
@@ -273,6 +384,26 @@ fn clustering(relations: &[Compared<'_>], table: &TableSchema) -> Result<Bounds,
     }
     // The rest is of columns behind a gap, or of no key columns.
     if taken == relations.len() { Ok((prefix, range)) } else { Err(PassReason::NotOneRow) }
+}
+
+fn among(column: &Column, right: Right<'_>) -> Result<Among, PassReason> {
+    let order = ValueOrder::of(&column.cql_type).ok_or(PassReason::UnknownOrder)?;
+    let class = KeyClass::of_clustering(&column.cql_type);
+    let listed = !matches!(right, Right::One(_));
+    let column_values = KeyColumn { class, values: key_values(column, right)? };
+    Ok(Among { order, descending: column.descending, listed, column: column_values })
+}
+
+/// The values of a key column that a relation by `=` or `IN` gives it.
+pub(super) fn key_values(column: &Column, right: Right<'_>) -> Result<KeyValues, PassReason> {
+    Ok(match right {
+        Right::One(term) => KeyValues::Listed(vec![source(column, term)?]),
+        Right::Listed(terms) => {
+            let values = terms.iter().map(|term| source(column, term));
+            KeyValues::Listed(values.collect::<Result<_, _>>()?)
+        }
+        Right::Elements(marker) => KeyValues::Elements(marker.clone(), Form::of(&column.cql_type)),
+    })
 }
 
 /// A side of a range that is not there yet.
@@ -292,11 +423,14 @@ fn side(op: Operator, range: &[(Side, Bounded)]) -> Result<Side, PassReason> {
 
 fn bounded(column: &Column, term: &Term) -> Result<Bounded, PassReason> {
     let order = ValueOrder::of(&column.cql_type).ok_or(PassReason::UnknownOrder)?;
-    let value = literal::slot(term, &column.cql_type).map_err(|uncertain| match uncertain {
+    Ok(Bounded { order, descending: column.descending, value: source(column, term)? })
+}
+
+pub(super) fn source(column: &Column, term: &Term) -> Result<ValueSource, PassReason> {
+    literal::slot(term, &column.cql_type).map_err(|uncertain| match uncertain {
         literal::Uncertain::Expression => PassReason::Expression,
         literal::Uncertain::Literal => PassReason::UncertainLiteral,
-    })?;
-    Ok(Bounded { order, descending: column.descending, value })
+    })
 }
 
 /// Whether the first clustering columns are all asked for in the reverse of their order.

@@ -113,6 +113,11 @@ fn written(plan: &Plan) -> String {
             let (key, columns) = (partition(&read.key.partition), projection(&read.projection));
             format!("slice {key}{} -> {columns}{way}{limits}", slice_bounds(slice))
         }
+        Plan::CachedRows(rows) => {
+            let listed: Vec<&str> = rows.listed().map(|column| &*column.name).collect();
+            let columns = projection(&rows.read.projection);
+            format!("rows {}:{} -> {columns}", rows.read.table.id.as_u128(), listed.join(","))
+        }
         Plan::SystemRead(query) => format!("system {}", query.table().name()),
         Plan::Read(reason, _) => format!("pass {}", reason.label()),
         Plan::Use(keyspace) => format!("use {keyspace}"),

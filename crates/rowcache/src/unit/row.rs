@@ -54,6 +54,7 @@ fn find<'a>(
             RowPlace::Before => before = at + 1,
             RowPlace::In => return Ok(Ok(rows[at])),
             RowPlace::After => end = at,
+            RowPlace::Between => return Err(Unanswered::Unordered),
         }
     }
     Ok(Err(before))

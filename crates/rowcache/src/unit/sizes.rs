@@ -24,10 +24,14 @@ const MOST_ROWS: u32 = 4096;
 /// How many rows of a table are read whose rows have not been seen yet, if a limit asks for no
 /// more.
 const UNSEEN: u32 = 16;
+/// The most rows of a fill for rows that `IN` names: they may be anywhere in a large partition.
+const MOST_NAMED: u32 = 64;
 /// So many rows more than a read wants are no waste.
 const SMALL: usize = 16;
 /// Tables whose row sizes are remembered.
 const MOST_TABLES: usize = 16 * 1024;
+/// Stands for a size among kinds of slices.
+const NAMED: u8 = 100;
 /// One in so many reads that are not likely to fit is tried.
 const TRIED: u32 = 32;
 
@@ -120,7 +124,8 @@ impl Units {
             return None;
         }
         let limit = slice.limit.filter(|_| slice.is_from_end());
-        let rounded = match limit {
+        let named = slice.names_rows().then_some(MOST_NAMED);
+        let rounded = match limit.or(named) {
             Some(limit) => Some(LIMITS.into_iter().find(|rounded| *rounded >= limit)?),
             None => None,
         };
@@ -145,7 +150,10 @@ impl Units {
 
     /// Whether a fill that has read so many rows of a table, and found more behind them, would now
     /// read many more.
-    pub fn may_read_more(&self, table: Uuid, rows: u32) -> bool {
+    pub fn may_read_more(&self, table: Uuid, rows: u32, slice: &Slice) -> bool {
+        if slice.names_rows() && rows >= MOST_NAMED {
+            return false;
+        }
         let known = self.rows.lock();
         let fitting = known.get(&table).and_then(|sizes| self.fitting(sizes));
         fitting.is_some_and(|fitting| fitting / 2 >= rows)
@@ -183,10 +191,12 @@ impl Units {
     }
 }
 
-/// Slices of a unit that are in vain together: those of one direction with the same rounded limit.
+/// Slices of a unit that are in vain together: those of one direction with the same rounded limit,
+/// and those of rows that `IN` names.
 fn kind_of(unit: &[u8], slice: &Slice) -> Vec<u8> {
     let limit = slice.limit.filter(|_| slice.is_from_end());
     let rounded = limit.and_then(|limit| LIMITS.iter().position(|rounded| *rounded >= limit));
-    let kind = rounded.map_or(0, |at| at as u8 + 1) << 1 | u8::from(slice.reversed);
+    let size = if slice.names_rows() { NAMED } else { rounded.map_or(0, |at| at as u8 + 1) };
+    let kind = size << 1 | u8::from(slice.reversed);
     [unit, &[kind]].concat()
 }

@@ -108,6 +108,12 @@ fn a_whole_unit_answers_every_slice_in_both_orders() {
         ("AND c = 1 AND d > 2", &[13]),
         ("AND c = 2", &[21]),
         ("AND c > 5", &[]),
+        ("AND c IN (3, 1, 3)", &[13, 12, 39, 38]),
+        ("AND c IN (1, 3) ORDER BY c DESC", &[38, 39, 12, 13]),
+        ("AND c IN (1, 3) LIMIT 3", &[13, 12, 39]),
+        ("AND c = 1 AND d IN (3, 2, 7)", &[13, 12]),
+        ("AND c IN (1, 3) AND d IN (2, 8)", &[12, 38]),
+        ("AND c IN (0, 4)", &[]),
     ] {
         assert_eq!(values(&unit, rest, Some(5000)).as_deref(), Ok(expected), "{rest}");
     }
@@ -129,6 +135,12 @@ fn a_unit_of_one_end_answers_what_lies_within_it() {
         ("AND c = 3 AND d > 8", Some(1)),
         ("AND c > 3 LIMIT 1", None),
         ("ORDER BY c DESC LIMIT 1", None),
+        ("AND c IN (1, 2)", Some(3)),
+        ("AND c IN (0, 3)", None),
+        ("AND c IN (1, 3) LIMIT 3", Some(3)),
+        ("AND c = 3 AND d IN (8, 9)", Some(2)),
+        ("AND c = 3 AND d IN (8, 7)", None),
+        ("AND c = 3 AND d IN (10, 9)", Some(1)),
     ] {
         let found = values(&unit, rest, None).map(|rows| rows.len());
         assert_eq!(found, expected.ok_or(Unanswered::Beyond), "{rest}");
@@ -204,7 +216,9 @@ fn fills_read_a_few_sizes_and_none_in_vain() {
     assert_eq!(read("AND c > 1 LIMIT 200", 0), Some(16));
     units.learn(table, 10, 500);
     assert_eq!(read("LIMIT 50", 0), Some(64));
-    assert!(units.may_read_more(table, 64) && !units.may_read_more(table, 65));
+    let more = |rows, rest: &str| units.may_read_more(table, rows, &slice(rest).2);
+    assert!(more(64, "") && !more(65, ""));
+    assert!(more(63, "AND c IN (1, 2)") && !more(64, "AND c IN (1, 2)"));
     assert_eq!(read("LIMIT 65", 0), Some(128), "a unit has no more");
     assert_eq!(read("LIMIT 129", 0), None);
     assert_eq!(read("LIMIT 5000", 0), None);
@@ -307,7 +321,7 @@ proptest! {
         keys in proptest::collection::btree_set((0..6_i32, 0..6_i32), 0..12),
         reversed: bool,
         limit in 1..14_u32,
-        (low, high, equal) in (0..6_i32, 0..6_i32, 0..3_i32),
+        (low, high, equal) in (0..6_i32, 0..6_i32, 0..6_i32),
         (asks_reversed, wanted) in (any::<bool>(), 1..14_usize),
     ) {
         // `c` rises, `d` falls.
@@ -326,12 +340,18 @@ proptest! {
         let bounds = match equal {
             0 => String::new(),
             1 => format!("AND c >= {low} AND c < {high}"),
-            _ => format!("AND c = {low} AND d > {high}"),
+            2 => format!("AND c = {low} AND d > {high}"),
+            3 => format!("AND c IN ({low}, {high})"),
+            4 => format!("AND c = {low} AND d IN ({high}, {}, 9)", high + 2),
+            _ => format!("AND c IN ({low}, {high}) AND d IN (9, {})", high + 2),
         };
         let within = |(c, d): &(i32, i32)| match equal {
             0 => true,
             1 => *c >= low && *c < high,
-            _ => *c == low && *d > high,
+            2 => *c == low && *d > high,
+            3 => [low, high].contains(c),
+            4 => *c == low && [high, high + 2, 9].contains(d),
+            _ => [low, high].contains(c) && [high + 2, 9].contains(d),
         };
         let order = if asks_reversed { "ORDER BY c DESC" } else { "" };
         let expected: Vec<i32> = turn(all.clone(), asks_reversed)

@@ -21,6 +21,7 @@ mod ring_beside;
 mod ring_centers;
 mod ring_schema;
 mod ring_world;
+mod several;
 mod silent;
 mod slices;
 mod unit_rows;

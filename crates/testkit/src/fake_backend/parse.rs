@@ -226,20 +226,25 @@ impl Parser {
                     self.expect("=")?;
                     self.term()?
                 }
-                true if self.symbol('(') => {
-                    let terms = self.list(Self::term)?;
-                    self.expect(")")?;
-                    Term::Each(terms)
-                }
-                true => match self.term()? {
-                    Term::Marker(marker) => Term::Elements(marker),
-                    _ => return Err(Refusal::syntax("IN takes a marker or a list")),
-                },
+                true => self.among()?,
             };
             all.push((column, term));
             if !self.word("and") {
                 return Ok(all);
             }
+        }
+    }
+
+    /// `?` or `(term, ...)` behind `IN`.
+    fn among(&mut self) -> Parsed<Term> {
+        if self.symbol('(') {
+            let terms = self.list(Self::term)?;
+            self.expect(")")?;
+            return Ok(Term::Each(terms));
+        }
+        match self.term()? {
+            Term::Marker(marker) => Ok(Term::Elements(marker)),
+            _ => Err(Refusal::syntax("IN takes a marker or a list")),
         }
     }
 
@@ -385,18 +390,22 @@ impl Parser {
         Ok(Statement::Select { table, items, key, ranges, reversed, limit, per_partition_limit })
     }
 
-    /// `column = term` and `column < term`, joined by AND.
+    /// `column = term`, `column IN ...` and `column < term`, joined by AND.
     fn relations(&mut self) -> Parsed<(Vec<Assignment>, Vec<Range>)> {
         let (mut key, mut ranges) = (Vec::new(), Vec::new());
         loop {
             let column = self.name()?;
-            let (upper, lower) = (self.symbol('<'), self.symbol('>'));
-            let inclusive = self.symbol('=');
-            let bound = self.term()?;
-            match upper || lower {
-                true => ranges.push(Range { column, upper, inclusive, bound }),
-                false if inclusive => key.push((column, bound)),
-                false => return Err(Refusal::invalid(format!("no relation of {column}"))),
+            if self.word("in") {
+                key.push((column, self.among()?));
+            } else {
+                let (upper, lower) = (self.symbol('<'), self.symbol('>'));
+                let inclusive = self.symbol('=');
+                let bound = self.term()?;
+                match upper || lower {
+                    true => ranges.push(Range { column, upper, inclusive, bound }),
+                    false if inclusive => key.push((column, bound)),
+                    false => return Err(Refusal::invalid(format!("no relation of {column}"))),
+                }
             }
             if !self.word("and") {
                 return Ok((key, ranges));

@@ -46,6 +46,7 @@ fn places<const N: usize>(text: &str, rows: &[[i32; N]]) -> String {
             RowPlace::Before => 'b',
             RowPlace::In => 'i',
             RowPlace::After => 'a',
+            RowPlace::Between => '-',
         }
     };
     rows.iter().map(letter).collect()
@@ -134,8 +135,17 @@ fn what_is_no_slice_is_passed_and_it_is_said_why() {
         ("SELECT v FROM f WHERE k = 1 AND c > 1 AND v = 2", PassReason::NotOneRow),
         ("SELECT v FROM d WHERE k = 1 AND d > 1", PassReason::NotOneRow),
         ("SELECT v FROM d WHERE k = 1 AND c > 1 AND d > 1", PassReason::NotOneRow),
-        ("SELECT v FROM f WHERE k = 1 AND c IN (1, 2)", PassReason::NotOneRow),
         ("SELECT v FROM f WHERE k IN (1, 2)", PassReason::NotOneRow),
+        ("SELECT v FROM f WHERE k = 1 AND c IN ()", PassReason::NotOneRow),
+        ("SELECT v FROM f WHERE k = 1 AND c IN (1, null)", PassReason::UncertainLiteral),
+        ("SELECT v FROM f WHERE k = 1 AND c IN (1, f())", PassReason::Expression),
+        ("SELECT v FROM f WHERE k = 1 AND c NOT IN (1, 2)", PassReason::NotOneRow),
+        ("SELECT v FROM f WHERE k = 1 AND c IN (1, 2) AND c > 1", PassReason::NotOneRow),
+        ("SELECT v FROM f WHERE k = 1 AND c IN (1, 2) AND v IN (1)", PassReason::NotOneRow),
+        ("SELECT v FROM d WHERE k = 1 AND c IN (1, 2) AND d > 1", PassReason::NotOneRow),
+        ("SELECT v FROM d WHERE k = 1 AND d IN (1, 2)", PassReason::NotOneRow),
+        ("SELECT v FROM d WHERE k = 1 AND (c, d) IN ((1, 2))", PassReason::NotOneRow),
+        ("SELECT v FROM x WHERE k = 1 AND c IN (1, 2)", PassReason::StaticColumns),
         ("SELECT v FROM f WHERE k = 1 AND token(k) > 1", PassReason::NotOneRow),
         ("SELECT v FROM d WHERE k = 1 AND (c, d) > (1, 2)", PassReason::NotOneRow),
         ("SELECT v FROM f WHERE k = 1 AND c > f()", PassReason::Expression),
@@ -173,4 +183,59 @@ fn limits_and_bounds_are_bound_or_the_database_decides() {
     for wrong in [&b""[..], b"\0\0\0", b"\0\0\0\0\x01"] {
         assert!(plan.bind(&|_| Some(wrong)).is_none(), "{wrong:?}");
     }
+}
+
+#[test]
+fn rows_that_a_list_names_have_others_between_them() {
+    // In the order of the table: c falls, d rises.
+    let rows = [[4, 1], [3, 1], [3, 2], [3, 3], [2, 2], [1, 1], [1, 2], [1, 3], [0, 9]];
+    let mut back = rows;
+    back.reverse();
+    for (range, expected) in [
+        ("c IN (3, 1)", "biii-iiia"),
+        ("c IN (1, 3, 3, 1)", "biii-iiia"),
+        ("c IN (3)", "biiiaaaaa"),
+        ("c IN (?, 1)", "biii-iiia"),
+        ("c = 3 AND d IN (3, 1)", "bi-iaaaaa"),
+        ("c IN (3, 1) AND d = 2", "bbi---iaa"),
+        ("c IN (1, 3) AND d IN (1, 3)", "bi-i-i-ia"),
+        ("c IN (9, 7)", "aaaaaaaaa"),
+    ] {
+        let text = format!("SELECT v FROM d WHERE k = 1 AND {range}");
+        assert_eq!(places(&text, &rows), expected, "{text}");
+        let text = format!("{text} ORDER BY c ASC");
+        let mirrored: String = expected
+            .chars()
+            .rev()
+            .map(|place| match place {
+                'a' => 'b',
+                'b' => 'a',
+                same => same,
+            })
+            .collect();
+        assert_eq!(places(&text, &back), mirrored, "{text}");
+    }
+}
+
+#[test]
+fn a_bound_list_names_rows_if_every_server_reads_the_same_from_it() {
+    let text = "SELECT v FROM d WHERE k = 1 AND c IN ? AND d IN (1, 2)";
+    let list = |elements: &[&[u8]]| {
+        let mut bytes = (elements.len() as i32).to_be_bytes().to_vec();
+        for element in elements {
+            bytes.extend((element.len() as i32).to_be_bytes());
+            bytes.extend(*element);
+        }
+        bytes
+    };
+    let bound = |bytes: &[u8]| plan(text).bind(&|_| Some(bytes));
+    let (one, two) = (1_i32.to_be_bytes(), 2_i32.to_be_bytes());
+    let slice = bound(&list(&[&two, &one, &two])).unwrap();
+    assert!(slice.names_rows());
+    assert_eq!((slice.most_rows(2), slice.most_rows(3)), (Some(4), None));
+    for refused in [list(&[]), list(&[&one, b""]), list(&[&one[1..]]), list(&[&one])[..7].to_vec()]
+    {
+        assert!(bound(&refused).is_none(), "{refused:?}");
+    }
+    assert!(plan(text).bind(&|_| None).is_none());
 }

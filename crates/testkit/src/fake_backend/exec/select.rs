@@ -11,7 +11,7 @@ use crate::fake_backend::{
     row::Row,
     statement::{Assignment, Item, Name, Range},
     store::{Column, ColumnKind, Store, Table},
-    term::{Bound, Term},
+    term::{Bound, Term, elements},
 };
 
 /// The columns of a SELECT's answer.
@@ -81,7 +81,9 @@ pub fn select(
     let now = context.seconds();
     let matches = |(key, row): &Found<'_>| {
         row.exists(now)
-            && wanted.iter().all(|(i, bytes)| value(key, row, *i, now).as_ref() == Some(bytes))
+            && wanted
+                .iter()
+                .all(|(i, among)| value(key, row, *i, now).is_some_and(|v| among.contains(&v)))
             && ranges.iter().all(|(i, range, bytes)| within(&key[*i], range, bytes))
     };
     let whole = whole_key(&table, &wanted);
@@ -129,19 +131,32 @@ pub fn select(
     Ok(Reply::Rows { keyspace: keyspace.to_owned(), table: name.table.clone(), columns, rows })
 }
 
-/// The columns that a SELECT gives values of.
-fn wanted(table: &Table, key: &[Assignment], context: &Context<'_>) -> Done<Vec<(usize, Vec<u8>)>> {
+/// A column, and the values of which it has one.
+type Wanted = (usize, Vec<Vec<u8>>);
+
+/// The columns that a SELECT gives values of, by `=` or `IN`.
+fn wanted(table: &Table, key: &[Assignment], context: &Context<'_>) -> Done<Vec<Wanted>> {
     let mut wanted = Vec::new();
     for (name, term) in key {
         let i = column(table, name)?;
-        match term.bytes(&table.columns[i].cql, context.values)? {
-            Bound::Bytes(bytes) => wanted.push((i, bytes)),
-            _ => {
-                return Err(Refusal::invalid(format!(
-                    "Invalid null or unset value for column {name}"
-                )));
-            }
-        }
+        let terms = match term {
+            Term::Each(terms) => terms.clone(),
+            Term::Elements(marker) => match context.values.get(*marker) {
+                Some(Bound::Bytes(list)) => {
+                    elements(list).ok_or_else(|| Refusal::invalid("Invalid list for IN"))?
+                }
+                _ => return Err(Refusal::invalid("Invalid null value for IN")),
+            },
+            term => vec![term.clone()],
+        };
+        let values =
+            terms.iter().map(|term| match term.bytes(&table.columns[i].cql, context.values)? {
+                Bound::Bytes(bytes) => Ok(bytes),
+                _ => {
+                    Err(Refusal::invalid(format!("Invalid null or unset value for column {name}")))
+                }
+            });
+        wanted.push((i, values.collect::<Done<_>>()?));
     }
     Ok(wanted)
 }
@@ -186,12 +201,12 @@ fn rows_at_most(limit: Option<&Term>, name: &str, context: &Context<'_>) -> Done
 }
 
 /// The key, if all of its columns are given: the common case, which needs no scan.
-fn whole_key(table: &Table, wanted: &[(usize, Vec<u8>)]) -> Option<Vec<Vec<u8>>> {
+fn whole_key(table: &Table, wanted: &[Wanted]) -> Option<Vec<Vec<u8>>> {
     let mut whole: Vec<Option<Vec<u8>>> = vec![None; table.key_len];
     wanted
         .iter()
-        .filter(|(i, _)| *i < table.key_len)
-        .for_each(|(i, bytes)| whole[*i] = Some(bytes.clone()));
+        .filter(|(i, among)| *i < table.key_len && among.len() == 1)
+        .for_each(|(i, among)| whole[*i] = Some(among[0].clone()));
     whole.into_iter().collect()
 }
 

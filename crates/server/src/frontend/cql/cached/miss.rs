@@ -2,9 +2,12 @@
 //! another's fill, or goes past the cache. In a ring a row may come from where it was cached
 //! before.
 
+use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use afterglow_cql::plan::{ReadPlan, RowKey};
 use afterglow_cql::token::murmur3;
 use afterglow_engine::Hit;
 use afterglow_rowcache::clock::Moment;
@@ -22,7 +25,8 @@ use super::FillWaiter;
 use super::fill::{Ask, FillFailure, FillShape};
 use super::read::{Pending, allow, ask, is_allowed};
 use super::ring::carried;
-use crate::frontend::cql::KeptBackend;
+use super::state::CachedState;
+use crate::frontend::cql::{KeptBackend, Request};
 use crate::metrics::{CarriedFrom, MissReason, Path};
 
 /// How often a fill checks whether the nodes that it asked are silent.
@@ -30,65 +34,127 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 /// Nodes that a fill asks at most.
 const MOST_ASKED: usize = 3;
 
+/// What it takes to fill one row, or a unit.
+#[derive(Clone, Copy)]
+pub(super) struct Filler<'a> {
+    pub(super) shared: &'a Arc<CachedState>,
+    pub(super) request: &'a Request,
+    pub(super) read: &'a ReadPlan,
+    /// The key of the row or unit.
+    pub(super) key: &'a RowKey,
+    /// See [`Terms`](super::read::Terms).
+    pub(super) generation: u64,
+}
+
+/// What a miss of one row comes to.
+pub(super) enum Brought {
+    /// The row, and where it came from.
+    Row(Row, Path),
+    /// The row is there, and was read with another client's rights. This client's are not known.
+    OfOthers,
+    /// The database has to answer the client's own request.
+    Nothing,
+}
+
+/// Counts a request as one miss, however many of its rows are missing.
+#[derive(Default)]
+pub(super) struct CountedOnce(Cell<bool>);
+
+impl CountedOnce {
+    pub(super) fn note(&self, request: &Request, reason: MissReason) {
+        if !self.0.replace(true) {
+            request.note_miss(reason);
+        }
+    }
+}
+
 impl Pending {
+    /// What it takes to fill the row or unit.
+    pub(super) fn filler(&self) -> Filler<'_> {
+        self.filler_of(&self.terms.key)
+    }
+
+    /// What it takes to fill another row of the table.
+    pub(super) fn filler_of<'a>(&'a self, key: &'a RowKey) -> Filler<'a> {
+        let (shared, request) = (&self.shared, &self.request);
+        Filler { shared, request, read: self.read(), key, generation: self.terms.generation }
+    }
+
     /// `reason`: why the lookup found nothing to serve. Each read counts as one miss, by what it
     /// comes to.
     pub(super) async fn missed(self, permission: CachePermission, reason: MissReason) {
+        let brought = self.filler().row(permission, reason, &CountedOnce::default()).await;
+        match brought {
+            Brought::Row(row, path) => self.reply(row, path).await,
+            Brought::OfOthers => ask(self.request, self.plan).await,
+            Brought::Nothing => self.request.pass(Path::Miss),
+        }
+    }
+}
+
+impl Filler<'_> {
+    /// Brings a row that is missing for this reason.
+    pub(super) async fn row(
+        &self,
+        permission: CachePermission,
+        reason: MissReason,
+        count: &CountedOnce,
+    ) -> Brought {
         let mut hears = None;
         let waiter = || {
             let (sender, receiver) = oneshot::channel();
             hears = Some(receiver);
             sender
         };
-        let (read, terms) = (self.read(), &self.terms);
-        match self.shared.cache.join(&read.table, &terms.key, permission, waiter) {
-            Join::Lead(ticket) => self.lead(ticket, permission, reason).await,
+        match self.shared.cache.join(&self.read.table, self.key, permission, waiter) {
+            Join::Lead(ticket) => self.lead(ticket, permission, reason, count).await,
             Join::Wait => {
-                self.request.note_miss(MissReason::Coalesced);
+                count.note(self.request, MissReason::Coalesced);
                 let row = match hears {
                     Some(hears) => hears.await.ok().flatten(),
                     None => None,
                 };
                 // The read that leads may have been planned for an older shape of the table than
                 // this request.
-                let row = row.filter(|row| row.stored().fingerprint() == self.read().fingerprint);
+                let row = row.filter(|row| row.stored().fingerprint() == self.read.fingerprint);
                 match row {
                     // The row was read with another client's rights.
-                    Some(row) if is_allowed(&self.request, self.read()) => {
-                        self.reply(row, Path::Miss).await
+                    Some(row) if is_allowed(self.request, self.read) => {
+                        Brought::Row(row, Path::Miss)
                     }
-                    Some(_) => ask(self.request, self.plan).await,
-                    None => self.request.pass(Path::Miss),
+                    Some(_) => Brought::OfOthers,
+                    None => Brought::Nothing,
                 }
             }
             Join::Bypass(reason) => {
-                self.request.note_miss(reason.into());
-                self.request.pass(Path::Miss);
+                count.note(self.request, reason.into());
+                Brought::Nothing
             }
         }
     }
 
     async fn lead(
-        self,
+        &self,
         ticket: Ticket<FillWaiter>,
         permission: CachePermission,
         reason: MissReason,
-    ) {
+        count: &CountedOnce,
+    ) -> Brought {
         // The race with the end of another fill: it may have ended after this read looked the row
         // up. Then it has installed the row before this read could lead, and the row is there now.
-        let fingerprint = self.read().fingerprint;
+        let fingerprint = self.read.fingerprint;
         let accept = |hit| self.shared.cache.accept(&hit, permission, fingerprint).ok();
         if let Some(row) = self.filled_meanwhile(permission).and_then(accept) {
             self.shared.share(&row, ticket);
-            self.request.note_miss(MissReason::Coalesced);
-            return self.reply(row, Path::Miss).await;
+            count.note(self.request, MissReason::Coalesced);
+            return Brought::Row(row, Path::Miss);
         }
         let Some(weak) = self.fill_terms(permission) else {
             drop(ticket);
-            self.request.note_miss(MissReason::Quarantined);
-            return self.request.pass(Path::Miss);
+            count.note(self.request, MissReason::Quarantined);
+            return Brought::Nothing;
         };
-        self.request.note_miss(reason);
+        count.note(self.request, reason);
         let (asked_at, asked) = (self.shared.cache.clock().moment(), Instant::now());
         let terms = (permission, asked_at, weak);
         if let Some((filled, from)) = self.carried(permission).await {
@@ -97,23 +163,23 @@ impl Pending {
                 CarriedFrom::Here => Path::Flash,
                 CarriedFrom::OldOwner => Path::Ring,
             };
-            return self.answer(row, path).await;
+            return brought(row, path);
         }
         let filled = self.fill(asked_at.unix, FillShape::Row).await;
         let fills = &self.request.metrics().fills;
         match filled {
             Ok(filled) => {
-                allow(&self.request, self.read(), asked);
+                allow(self.request, self.read, asked);
                 let (installed, row) = self.install(filled, terms, ticket);
                 fills.inc(installed.into());
-                self.answer(row, Path::Miss).await;
+                brought(row, Path::Miss)
             }
             // Whatever the database's reason to refuse the fill, its answer to the client's own
             // request counts.
             Err(failure) => {
                 fills.inc(failure.into());
                 drop(ticket);
-                self.request.pass(Path::Miss);
+                Brought::Nothing
             }
         }
     }
@@ -121,22 +187,22 @@ impl Pending {
     /// What another fill has left in DRAM. The read may have waited for its turn since it had its
     /// permission, and the fill had another client's rights.
     pub(super) fn filled_meanwhile(&self, permission: CachePermission) -> Option<Hit> {
-        let (cache, read) = (&self.shared.cache, self.read());
-        let may = cache.row_permission(&read.table, &self.terms.key) == Ok(permission)
-            && is_allowed(&self.request, read);
-        if may { cache.peek(&self.terms.key) } else { None }
+        let cache = &self.shared.cache;
+        let may = cache.row_permission(&self.read.table, self.key) == Ok(permission)
+            && is_allowed(self.request, self.read);
+        if may { cache.peek(self.key) } else { None }
     }
 
     /// The row as it was cached before its shard moved. The database need not be asked whether the
     /// client may read it.
     async fn carried(&self, permission: CachePermission) -> Option<(Filled, CarriedFrom)> {
         let may = matches!(permission, CachePermission::Exclusive { .. })
-            && is_allowed(&self.request, self.read());
+            && is_allowed(self.request, self.read);
         if !may {
             return None;
         }
-        let (key, fingerprint) = (&self.terms.key, self.read().fingerprint);
-        carried(&self.shared, key, fingerprint, self.request.metrics()).await
+        let (key, fingerprint) = (self.key, self.read.fingerprint);
+        carried(self.shared, key, fingerprint, self.request.metrics()).await
     }
 
     pub(super) fn install(
@@ -145,16 +211,9 @@ impl Pending {
         (cache_permission, asked_at, weak): (CachePermission, Moment, bool),
         ticket: Ticket<FillWaiter>,
     ) -> (Installed, Option<Row>) {
-        let (plan, key) = (self.read(), &self.terms.key);
+        let (plan, key) = (self.read, self.key);
         let fill = ReturnedFill { plan, key, filled, cache_permission, asked_at, weak };
         self.shared.install(fill, ticket)
-    }
-
-    async fn answer(self, row: Option<Row>, path: Path) {
-        match row {
-            Some(row) => self.reply(row, path).await,
-            None => self.request.pass(Path::Miss),
-        }
     }
 
     /// Whether the row may be filled now, and whether it may miss writes of the shard's last owner.
@@ -163,10 +222,10 @@ impl Pending {
         if matches!(permission, CachePermission::Bounded { .. }) {
             return Some(false);
         }
-        let weak = ring.may_fill(murmur3(self.terms.key.partition_key()))?;
+        let weak = ring.may_fill(murmur3(self.key.partition_key()))?;
         // The terms are of the epoch that the permission is of: epochs only grow, and it is the
         // same before and after.
-        let now = self.shared.cache.row_permission(&self.read().table, &self.terms.key);
+        let now = self.shared.cache.row_permission(&self.read.table, self.key);
         (now == Ok(permission)).then_some(weak)
     }
 
@@ -217,8 +276,12 @@ impl Pending {
         asked_at: u32,
         shape: FillShape,
     ) -> Result<Filled, FillFailure> {
-        let (plan, key) = (self.read(), &self.terms.key);
+        let (plan, key) = (self.read, self.key);
         let ask = Ask { plan, key, shape, consistency: FILL_AT };
-        self.shared.statements.fill(&backend, ask, self.terms.generation, asked_at).await
+        self.shared.statements.fill(&backend, ask, self.generation, asked_at).await
     }
+}
+
+fn brought(row: Option<Row>, path: Path) -> Brought {
+    row.map_or(Brought::Nothing, |row| Brought::Row(row, path))
 }

@@ -5,6 +5,7 @@
 //!
 //! - [`router`]: which way a request goes.
 //! - [`slice`]: a read of a slice of one partition, and its fill.
+//! - [`rows`]: a read of rows of several partitions, each served and filled as one row is.
 //! - [`sought`]: where the cache has one row: as such, or in the unit of its partition.
 //! - [`read`], [`miss`] and [`fill`]: a read of one row, what it does where the cache has none, and
 //!   the read of the database that fills the cache.
@@ -31,6 +32,7 @@ mod read;
 mod repeat;
 mod ring;
 mod router;
+mod rows;
 mod serial;
 mod setting;
 mod setup;

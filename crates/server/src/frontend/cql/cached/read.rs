@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
-use afterglow_cql::message::{Consistency, Request as Message};
+use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey};
 use afterglow_cql::response::{Response, ResultBody, ResultKind, Rows};
 use afterglow_rowcache::entry::Row;
@@ -183,6 +183,69 @@ impl Wanted {
 }
 
 fn terms(shared: &CachedState, request: &Request, read: &ReadPlan) -> Result<Terms, Unfit> {
+    let bind = |params: &QueryParams<'_>| {
+        let mut key = RowKey::new();
+        read.key.bind(bound(&params.values), &mut key).ok()?;
+        Some(key)
+    };
+    let general = general_terms(shared, request, read, bind)?;
+    let GeneralTerms { keys: key, of_table, generation, metadata } = general;
+    let cache_permission = permission(shared, of_table, &key)?;
+    Ok(Terms { key, cache_permission, generation, metadata })
+}
+
+/// The permission for the row with this key, of that of its table. `None` where another instance of
+/// the ring owns the row.
+fn permission(
+    shared: &CachedState,
+    of_table: Result<CachePermission, NotCached>,
+    key: &RowKey,
+) -> Result<Option<CachePermission>, PassReason> {
+    match shared.cache.narrowed(of_table, key) {
+        Ok(permission) => Ok(Some(permission)),
+        Err(NotCached::NotOwner) => Ok(None),
+        Err(reason) => Err(PassReason::from(reason)),
+    }
+}
+
+/// As [`admit`], for rows with these keys, which `bind` makes of the bound values: what a read of
+/// the first would have, and the permission for each.
+pub(super) fn admit_rows(
+    shared: &CachedState,
+    request: &mut Request,
+    read: &ReadPlan,
+    bind: impl FnOnce(&QueryParams<'_>) -> Option<Vec<RowKey>>,
+) -> Result<(Terms, Vec<(RowKey, CachePermission)>), Unfit> {
+    let general = general_terms(shared, request, read, bind)?;
+    let GeneralTerms { keys, of_table, generation, metadata } = general;
+    let key = keys.first().ok_or(PassReason::NotOneRow)?.clone();
+    let mut rows = Vec::with_capacity(keys.len());
+    for key in keys {
+        let permission = permission(shared, of_table, &key)?.ok_or(PassReason::NotOwner)?;
+        request.metrics().hot.see(|| names::seen(&read.table, &key));
+        rows.push((key, permission));
+    }
+    if request.metrics().slow.names_keys() {
+        request.name_key(names::row(&read.table, &key));
+    }
+    let cache_permission = rows.first().map(|(_, permission)| *permission);
+    Ok((Terms { key, cache_permission, generation, metadata }, rows))
+}
+
+/// What a read request has, whatever rows it names.
+struct GeneralTerms<K> {
+    keys: K,
+    of_table: Result<CachePermission, NotCached>,
+    generation: u64,
+    metadata: Wanted,
+}
+
+fn general_terms<K>(
+    shared: &CachedState,
+    request: &Request,
+    read: &ReadPlan,
+    bind: impl FnOnce(&QueryParams<'_>) -> Option<K>,
+) -> Result<GeneralTerms<K>, Unfit> {
     let generation = request.client().reactor_state.schema_generation();
     let (extras, message) = request.message().map_err(|_| PassReason::NotUnderstood)?;
     if request.header.flags.contains(Flags::TRACING) {
@@ -236,14 +299,8 @@ fn terms(shared: &CachedState, request: &Request, read: &ReadPlan) -> Result<Ter
     {
         return Err(PassReason::from(reason).into());
     }
-    let mut key = RowKey::new();
-    read.key.bind(bound(&params.values), &mut key).map_err(|_| PassReason::NotOneRow)?;
-    let cache_permission = match shared.cache.narrowed(of_table, &key) {
-        Ok(permission) => Some(permission),
-        Err(NotCached::NotOwner) => None,
-        Err(reason) => return Err(PassReason::from(reason).into()),
-    };
-    Ok(Terms { key, cache_permission, generation, metadata })
+    let keys = bind(&params).ok_or(PassReason::NotOneRow)?;
+    Ok(GeneralTerms { keys, of_table, generation, metadata })
 }
 
 /// Whether a row read at [`FILL_AT`] is what the database would answer at this level.

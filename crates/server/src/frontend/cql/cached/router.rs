@@ -15,7 +15,7 @@ use super::super::{ControlState, Later, Operation, Request, Router, SchemaStore,
 use super::RowCache;
 use super::state::CachedState;
 use super::weak_writes::WeakWrites;
-use super::{read, slice, write};
+use super::{read, rows, slice, write};
 use crate::metrics::{PassReason, Path};
 
 /// The router of a CQL front end that caches.
@@ -61,6 +61,10 @@ impl Router for CachedRouter {
             Plan::CachedSlice(_) => {
                 let plan = plan.clone();
                 slice::route(&self.shared, request, plan)
+            }
+            Plan::CachedRows(_) => {
+                let plan = plan.clone();
+                rows::route(&self.shared, request, plan)
             }
             Plan::Write(_) => write::route(&self.shared, request),
             Plan::Read(reason, _) => {

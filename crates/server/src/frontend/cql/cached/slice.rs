@@ -62,7 +62,7 @@ pub(super) fn route(
         return Some(Box::pin(ask(request, plan)));
     }
     let pending = Pending::new(shared, request, plan, terms);
-    let read = SliceRead { pending, wanted, page_size, permission, waited: false };
+    let read = SliceRead { pending, wanted, page_size, permission, waited: false, seen: 0 };
     match looked_up {
         Lookup::Hit(hit) => read.hit(&hit),
         Lookup::Miss(reason) => read.miss(reason.into()),
@@ -95,6 +95,8 @@ struct SliceRead {
     permission: CachePermission,
     /// It has waited for another's fill in vain, and counts as a miss already.
     waited: bool,
+    /// Rows of the unit that did not reach far enough.
+    seen: usize,
 }
 
 impl SliceRead {
@@ -123,7 +125,8 @@ impl SliceRead {
         }
     }
 
-    fn found(self, unit: Unit, tier: Tier) -> Option<Later> {
+    fn found(mut self, unit: Unit, tier: Tier) -> Option<Later> {
+        self.seen = unit.stored().rows();
         match self.answer(&unit.stored()) {
             Ok(answer) => {
                 self.pending.request.metrics().hits.inc(tier);
@@ -189,6 +192,11 @@ impl SliceRead {
                 return self.pending.request.pass(Path::Miss);
             }
         };
+        // A fill for rows that `IN` names is small: it does not take the place of a larger unit.
+        if reason == MissReason::Beyond && self.wanted.names_rows() && self.seen >= rows as usize {
+            self.note_miss(reason);
+            return self.pending.request.pass(Path::Miss);
+        }
         let mut hears = None;
         let waiter = || {
             let (sender, receiver) = oneshot::channel();
@@ -232,7 +240,7 @@ impl SliceRead {
                 ask(self.pending.request, self.pending.plan).await;
             }
             Some(unit) if self.is_beyond(&unit) && !self.waited => {
-                self.waited = true;
+                (self.waited, self.seen) = (true, unit.stored().rows());
                 Box::pin(self.missed(MissReason::Beyond)).await;
             }
             _ => self.pending.request.pass(Path::Miss),
@@ -246,7 +254,7 @@ impl SliceRead {
 
     /// The unit that another fill has left in DRAM, if it answers.
     fn filled_meanwhile(&self) -> Option<Unit> {
-        let unit = self.unit(&self.pending.filled_meanwhile(self.permission)?).ok()?;
+        let unit = self.unit(&self.pending.filler().filled_meanwhile(self.permission)?).ok()?;
         self.answer(&unit.stored()).is_ok().then_some(unit)
     }
 
@@ -259,7 +267,7 @@ impl SliceRead {
             self.shared().units.note_hit(self.unit_key());
             return self.reply_later(unit, Path::Miss).await;
         }
-        let Some(weak) = self.pending.fill_terms(self.permission) else {
+        let Some(weak) = self.pending.filler().fill_terms(self.permission) else {
             drop(ticket);
             self.note_miss(MissReason::Quarantined);
             return self.pending.request.pass(Path::Miss);
@@ -268,7 +276,7 @@ impl SliceRead {
         let (asked_at, asked) = (self.shared().cache.clock().moment(), Instant::now());
         let bytes = self.shared().units.most_bytes();
         let unit = UnitAsked { reversed: self.wanted.reversed, rows, bytes };
-        let filled = self.pending.fill(asked_at.unix, FillShape::Unit(unit)).await;
+        let filled = self.pending.filler().fill(asked_at.unix, FillShape::Unit(unit)).await;
         let metrics = self.pending.request.metrics();
         let filled = match filled {
             Ok(filled) => filled,
@@ -286,7 +294,7 @@ impl SliceRead {
         let unit = Unit::checked(Bytes::copy_from_slice(&filled.bytes), read.fingerprint);
         let size = filled.bytes.len();
         let (installed, _) =
-            self.pending.install(filled, (self.permission, asked_at, weak), ticket);
+            self.pending.filler().install(filled, (self.permission, asked_at, weak), ticket);
         metrics.fills.inc(installed.into());
         let Some(unit) = unit else { return self.pending.request.pass(Path::Miss) };
         let (units, found) = (&self.shared().units, unit.stored().rows());
@@ -294,7 +302,8 @@ impl SliceRead {
         let answered = self.answer(&unit.stored()).map(|rows| rows.len());
         units.note_fill(self.unit_key(), found, answered.unwrap_or(0));
         // The next fill reads more if this one was too small by mistake.
-        let grows = found == rows as usize && units.may_read_more(read.table.id, rows);
+        let grows =
+            found == rows as usize && units.may_read_more(read.table.id, rows, &self.wanted);
         if installed == Installed::Uncacheable || answered.is_err() && !grows {
             self.note_in_vain();
         }

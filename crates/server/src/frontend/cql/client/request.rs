@@ -50,6 +50,7 @@ impl Operation {
         match &**plan {
             Plan::CachedRead(read) => ("read", Some(read.table.id)),
             Plan::CachedSlice(slice) => ("read", Some(slice.read.table.id)),
+            Plan::CachedRows(rows) => ("read", Some(rows.read.table.id)),
             Plan::SystemRead(_) => ("system_read", None),
             Plan::Read(_, table) => ("passed_read", *table),
             Plan::Use(_) => ("use", None),
@@ -240,7 +241,7 @@ impl Request {
         let reads = match &self.asked {
             Operation::Prepare => true,
             Operation::Query(plan) | Operation::Execute(_, plan) => {
-                matches!(**plan, Plan::Read(..) | Plan::CachedRead(_) | Plan::CachedSlice(_))
+                matches!(**plan, Plan::Read(..)) || plan.read().is_some()
             }
             Operation::Batch(_) => false,
         };

@@ -1,0 +1,201 @@
+//! A read of rows of several partitions by their primary keys (`IN` on the partition key).
+//!
+//! 1. [`route`]: each row is looked for as if it were read alone, under a permission of its own.
+//! 2. [`RowsRead::look_up`]: what is on flash is read.
+//! 3. [`RowsRead::bring`]: where few rows are missing, each is filled as if it were read alone.
+//!    Otherwise the client's own request is sent.
+//! 4. [`RowsRead::answer`]: the rows in the order of their keys, as servers give them.
+//!
+//! The rows are of different partitions. A server reads these one by one too, so there is no moment
+//! at which all of them must have been current. Each is what the database had at some moment since
+//! the request came.
+
+use std::sync::Arc;
+
+use afterglow_cql::frame::notation::Put;
+use afterglow_cql::plan::{Plan, RowKey};
+use afterglow_rowcache::entry::Row;
+use afterglow_rowcache::serve::CachePermission;
+use futures_util::future::join_all;
+
+use super::answer::answer_rows;
+use super::miss::{Brought, CountedOnce};
+use super::read::{
+    Pending, Ready, admit_rows, ask, is_allowed, may_answer, path_of, without_cache,
+};
+use super::sought::{Found, Sought};
+use super::state::CachedState;
+use crate::frontend::cql::bound::bound;
+use crate::frontend::cql::{Later, Request};
+use crate::metrics::{MissReason, PassReason, Path, Tier};
+
+/// If more rows than this are missing, the request is sent as it is.
+const MOST_FILLED: usize = 16;
+
+/// Takes a read whose plan is [`Plan::CachedRows`].
+pub(super) fn route(
+    shared: &Arc<CachedState>,
+    mut request: Request,
+    plan: Arc<Plan>,
+) -> Option<Later> {
+    let Plan::CachedRows(rows) = &*plan else { unreachable!("the caller looked") };
+    let (mut limit, mut page_size) = (usize::MAX, None);
+    let admitted = admit_rows(shared, &mut request, &rows.read, |params| {
+        let named = rows.bind(&bound(&params.values))?;
+        (limit, page_size) = (named.limit, params.page_size);
+        Some(named.keys)
+    });
+    let (terms, rows) = match admitted {
+        Ok(admitted) => admitted,
+        Err(unfit) => return without_cache(shared, request, &plan, unfit),
+    };
+    let pending = Pending::new(shared, request, plan, terms);
+    let found = rows.iter().map(|row| sought(&pending, row).look_up()).collect::<Vec<_>>();
+    let any = found.iter().any(|found| !matches!(found, Found::Missing(_)));
+    if any && !may_answer(&pending.request, pending.read()) {
+        pending.request.note_pass(PassReason::Authentication);
+        return Some(Box::pin(ask(pending.request, pending.plan)));
+    }
+    let read = RowsRead { pending, rows, limit, page_size };
+    match read.at_once(&found) {
+        Some((all, tier)) => read.hit(&all, tier),
+        None => Some(Box::pin(read.look_up(found))),
+    }
+}
+
+fn sought<'a>(
+    pending: &'a Pending,
+    (key, permission): &'a (RowKey, CachePermission),
+) -> Sought<'a> {
+    Sought { shared: &pending.shared, read: pending.read(), key, permission: *permission }
+}
+
+/// A read of several rows on its way.
+struct RowsRead {
+    pending: Pending,
+    /// Each with its permission, in the order of the answer.
+    rows: Vec<(RowKey, CachePermission)>,
+    /// The most rows that the request wants.
+    limit: usize,
+    page_size: Option<i32>,
+}
+
+impl RowsRead {
+    /// All of the rows, if DRAM has them.
+    fn at_once(&self, found: &[Found]) -> Option<(Vec<Row>, Tier)> {
+        let row = |found: &Found| match found {
+            Found::Row(row, tier) => Some((row.clone(), *tier)),
+            Found::Flash(_) | Found::Missing(_) => None,
+        };
+        let all = found.iter().map(row).collect::<Option<Vec<_>>>()?;
+        let tier = slowest(all.iter().map(|(_, tier)| *tier));
+        Some((all.into_iter().map(|(row, _)| row).collect(), tier))
+    }
+
+    fn hit(self, all: &[Row], tier: Tier) -> Option<Later> {
+        if !self.fits(all) {
+            self.pending.request.note_pass(PassReason::Paging);
+            self.pending.request.pass(Path::Pass);
+            return None;
+        }
+        self.pending.request.metrics().hits.inc(tier);
+        let Some(metadata) = self.pending.ready_metadata() else {
+            let all = all.to_vec();
+            return Some(Box::pin(self.answer_later(all, path_of(tier))));
+        };
+        self.answer(all, &metadata, path_of(tier));
+        None
+    }
+
+    /// Reads what is on flash.
+    async fn look_up(self, found: Vec<Found>) {
+        let metrics = self.pending.request.metrics();
+        let each = self.rows.iter().zip(found).map(async |(row, found)| match found {
+            Found::Row(row, tier) => Ok((row, tier)),
+            Found::Flash(flash) => sought(&self.pending, row).read(flash, metrics).await,
+            Found::Missing(reason) => Err(reason),
+        });
+        let looked_up = join_all(each).await;
+        if looked_up.iter().all(Result::is_ok) {
+            let all: Vec<(Row, Tier)> = looked_up.into_iter().flatten().collect();
+            let tier = slowest(all.iter().map(|(_, tier)| *tier));
+            let all: Vec<Row> = all.into_iter().map(|(row, _)| row).collect();
+            if let Some(later) = self.hit(&all, tier) {
+                later.await;
+            }
+            return;
+        }
+        let looked_up = looked_up.into_iter().map(|found| found.map(|(row, _)| row)).collect();
+        Box::pin(self.bring(looked_up)).await;
+    }
+
+    /// Fills what is missing. The request counts as one miss.
+    async fn bring(self, looked_up: Vec<Result<Row, MissReason>>) {
+        let count = CountedOnce::default();
+        let missing = looked_up.iter().filter_map(|found| found.as_ref().err());
+        if missing.clone().count() > MOST_FILLED {
+            missing.take(1).for_each(|reason| count.note(&self.pending.request, *reason));
+            return self.pending.request.pass(Path::Miss);
+        }
+        let each =
+            self.rows.iter().zip(looked_up).map(async |((key, permission), found)| match found {
+                Ok(row) => Brought::Row(row, Path::Miss),
+                Err(reason) => self.pending.filler_of(key).row(*permission, reason, &count).await,
+            });
+        let brought = join_all(each).await;
+        // Some rows may have been read with other clients' rights, and a fill takes a while.
+        let of_others = brought.iter().any(|brought| matches!(brought, Brought::OfOthers))
+            || !is_allowed(&self.pending.request, self.pending.read());
+        let row = |brought| match brought {
+            Brought::Row(row, _) => Some(row),
+            Brought::OfOthers | Brought::Nothing => None,
+        };
+        match brought.into_iter().map(row).collect::<Option<Vec<_>>>() {
+            Some(all) if self.fits(&all) && !of_others => {
+                self.answer_later(all, Path::Miss).await;
+            }
+            _ if of_others => ask(self.pending.request, self.pending.plan).await,
+            _ => self.pending.request.pass(Path::Miss),
+        }
+    }
+
+    /// How many of the rows are shown.
+    fn shown(&self, all: &[Row]) -> usize {
+        all.iter().filter(|row| !row.stored().is_absent()).count().min(self.limit)
+    }
+
+    /// Whether the answer is one page. With as many rows as a page has there may be another, unless
+    /// the limit forbids it.
+    fn fits(&self, all: &[Row]) -> bool {
+        let shown = self.shown(all);
+        let size = self.page_size.and_then(|size| usize::try_from(size).ok());
+        size.is_none_or(|size| shown < size || shown == size && shown == self.limit)
+    }
+
+    /// Answers with the rows. The database answers if the metadata that the client wants is not
+    /// known.
+    async fn answer_later(self, all: Vec<Row>, path: Path) {
+        match self.pending.metadata().await {
+            Some(metadata) => self.answer(&all, &metadata, path),
+            None => self.pending.request.pass(path),
+        }
+    }
+
+    fn answer(self, all: &[Row], metadata: &Ready, path: Path) {
+        let shown = self.shown(all);
+        let Pending { request, plan, .. } = self.pending;
+        let Some(read) = plan.read() else { return request.pass(path) };
+        answer_rows(request.into_responder(), read, metadata.view(), path, |out| {
+            out.put_int(shown as i32);
+            let rows = self.rows.iter().zip(all).filter(|(_, row)| !row.stored().is_absent());
+            for ((key, _), row) in rows.take(shown) {
+                row.stored().write_cells(key, &read.projection, out);
+            }
+        });
+    }
+}
+
+fn slowest(mut tiers: impl Iterator<Item = Tier>) -> Tier {
+    let first = tiers.next().unwrap_or(Tier::Dram);
+    tiers.fold(first, |slowest, tier| if tier == Tier::Flash { tier } else { slowest })
+}
