@@ -72,7 +72,8 @@ fn open(data: &[u8]) {
     // How much of a device is configured `inspect` does not know.
     let resized = matches!(found.origin, Origin::Replaced(_))
         && !image.has_size(content::config(dir.path()).devices[0].size);
-    assert!(resized || is_as_foretold(foretold, found), "foretold {foretold:?}, found {found:?}");
+    let told = is_as_foretold(foretold, found, sealed);
+    assert!(resized || told, "foretold {foretold:?}, found {found:?}");
     while cache.stats().loading && PANICS.load(Ordering::SeqCst) == panics {
         thread::yield_now();
     }
@@ -96,9 +97,11 @@ fn open(data: &[u8]) {
     assert_eq!(PANICS.load(Ordering::SeqCst), panics, "a thread of the cache panicked");
 }
 
-/// Whether a start found what `inspect` said of it.
-fn is_as_foretold(foretold: NextStart, found: &Opening) -> bool {
-    let all = found.warm == found.namespaces;
+/// Whether a start found what `inspect` said of it. An entry whose checksum was put right may claim
+/// a lap that no journal was in. Behind it a cold namespace's removals find no space; `inspect`
+/// does not reckon with that.
+fn is_as_foretold(foretold: NextStart, found: &Opening, sealed: bool) -> bool {
+    let all = found.warm == found.namespaces || (sealed && !found.journal);
     match foretold {
         NextStart::New => matches!(found.origin, Origin::New | Origin::Replaced(_)),
         NextStart::Warm => found.origin == Origin::Closed && all && !found.timeless,

@@ -20,7 +20,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{BLOCK, FORMAT_VERSION, MAX_SEGMENT, checksum, round_up};
+use super::{BLOCK, FORMAT_VERSION, MAX_SEGMENT, checksum, is_read, round_up};
 
 /// Bytes both copies take; what follows starts here.
 pub const RESERVED: u64 = 2 * BLOCK as u64;
@@ -150,7 +150,7 @@ impl Superblock {
         if raw.magic != MAGIC {
             return Found::Foreign;
         }
-        if raw.format.get() != FORMAT_VERSION {
+        if !is_read(raw.format.get()) {
             return Found::OtherFormat(raw.format.get());
         }
         if raw.cipher.get() != 0 || checksum(0, &raw.as_bytes()[..88]) != raw.checksum.get() {
@@ -181,6 +181,8 @@ impl Superblock {
         self.device < self.devices
             && self.segment_size.is_power_of_two()
             && (BLOCK..=MAX_SEGMENT).contains(&self.segment_size)
+            // A write to an area starts at a block.
+            && self.area.is_multiple_of(BLOCK.into())
             && end.is_some()
             && self.first_segment() + segments <= self.size
     }
@@ -230,6 +232,7 @@ mod tests {
             Superblock { segments: u32::MAX, ..sample() },
             Superblock { area: u64::MAX / 2, ..sample() },
             Superblock { area: 1 << 30, ..sample() },
+            Superblock { area: (1 << 16) + 512, ..sample() },
             Superblock { size: 1 << 20, ..sample() },
             Superblock { segment_size: 0, ..sample() },
             Superblock { segment_size: 3 << 20, ..sample() },

@@ -177,6 +177,8 @@ struct Marks {
     time: u64,
     /// Entries before this one may be missing.
     sound_from: u64,
+    /// Position behind the last whole entry.
+    head: u64,
 }
 
 fn read_journal(path: &Path, state: &state::StateFile) -> io::Result<(Journal, Marks)> {
@@ -194,17 +196,20 @@ fn read_journal(path: &Path, state: &state::StateFile) -> io::Result<(Journal, M
     let (poison, time, sound_from) =
         (word(journal::POISON_AT)?, word(journal::TIME_AT)?, word(journal::SOUND_FROM_AT)?);
     let seed = journal::seed(&state.uuid, state.journal_epoch);
-    let (mut entries, mut slot) = (0, 0);
+    let (mut entries, mut slot, mut head) = (0, 0, 0);
     let mut buffer = vec![0; (JOURNAL_STEP * journal::ENTRY) as usize];
     while slot < capacity {
         let count = JOURNAL_STEP.min(capacity - slot);
         let bytes = &mut buffer[..(count * journal::ENTRY) as usize];
         file.read_exact_at(bytes, journal::HEADER + slot * journal::ENTRY)?;
-        let whole = |raw: &&[u8]| journal::JournalEntry::decode(raw, seed).is_some();
-        entries += bytes.chunks_exact(journal::ENTRY as usize).filter(whole).count() as u64;
+        for (n, raw) in (slot..).zip(bytes.chunks_exact(journal::ENTRY as usize)) {
+            let Some(entry) = journal::JournalEntry::decode(raw, seed) else { continue };
+            entries += 1;
+            head = head.max(u64::from(entry.lap) * capacity + n + 1);
+        }
         slot += count;
     }
-    Ok((Journal { entries, capacity, poisoned: poison != 0 }, Marks { time, sound_from }))
+    Ok((Journal { entries, capacity, poisoned: poison != 0 }, Marks { time, sound_from, head }))
 }
 
 /// As recovery will judge, as far as that can be seen without opening the cache.
@@ -253,7 +258,7 @@ fn next_start(
     if raw.clean && !poisoned && raw.checkpoint == checkpoint.map_or(0, |header| header.sequence) {
         return NextStart::Warm;
     }
-    let told = journal.is_some_and(|(_, marks)| !poisoned && reaches_back(raw, checkpoint, marks));
+    let told = journal.is_some_and(|journal| !poisoned && reaches_back(raw, checkpoint, journal));
     match told && *this_boot {
         true => NextStart::WarmAfterCrash,
         false => NextStart::Cold,
@@ -274,12 +279,17 @@ fn latest(
     times.into_iter().fold(state.time, u64::max)
 }
 
-/// Whether the journal tells every removal since the checkpoint, as far as its header says; without
-/// a checkpoint only the cache's first journal does.
-fn reaches_back(state: &state::StateFile, checkpoint: Option<&Header>, marks: &Marks) -> bool {
+/// Whether the journal tells every removal since the checkpoint; without a checkpoint only the
+/// cache's first journal does.
+fn reaches_back(
+    state: &state::StateFile,
+    checkpoint: Option<&Header>,
+    (journal, marks): &(Journal, Marks),
+) -> bool {
     let (epoch, needed) = checkpoint
         .map_or((FIRST_EPOCH, 0), |header| (header.journal_epoch, header.journal_position));
-    epoch == state.journal_epoch && needed >= marks.sound_from
+    let has_all = marks.head.saturating_sub(needed) <= journal.capacity;
+    epoch == state.journal_epoch && has_all && needed >= marks.sound_from
 }
 
 /// The process that holds the lock on a file. It is found without taking the lock: otherwise a
