@@ -1,7 +1,7 @@
 //! Makes the images of the present format that `tests/format_fixtures` keeps, one folder each:
 //!
 //! ```sh
-//! cargo run --release -p afterglow-engine --example format_fixture -- crates/engine/tests/format_fixtures/1
+//! cargo run --release -p afterglow-engine --example format_fixture -- crates/engine/tests/format_fixtures/2
 //! ```
 //! Run once when a format is released. An image of a released format is never made again.
 

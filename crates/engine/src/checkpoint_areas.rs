@@ -125,6 +125,7 @@ impl CheckpointAreas {
 mod tests {
     use super::*;
     use crate::format::checkpoint::area_len;
+    use crate::format::record::RecordFormat;
     use crate::segment::{SegmentLocation, SegmentState};
 
     const SEGMENT: u32 = 128 << 10;
@@ -166,7 +167,7 @@ mod tests {
     fn segments_that_a_checkpoint_names_wrongly_are_left_out() {
         let (table, mut areas) = (table(8), areas());
         let used = table.take_free().unwrap();
-        table.open(used, 1, 0);
+        table.open(used, 1, 0, RecordFormat::Compact);
         areas.restore(&table, &[vec![5, used, 6], vec![7, 99]]);
         assert_eq!(areas.segments(), &[vec![5], vec![7]]);
         assert_eq!(table.state(6), SegmentState::Free);

@@ -51,6 +51,9 @@ pub struct Config {
     pub max_blocking_reads: u32,
     /// Shards the key space is divided into: a power of two. Default 16.
     pub shards: u32,
+    /// Lives of a cache, from its first on, that write records as format 1 did.
+    #[cfg(test)]
+    pub(crate) fixed_lives: u64,
 }
 
 impl Config {
@@ -72,6 +75,8 @@ impl Config {
             discard: true,
             max_blocking_reads: 256,
             shards: 16,
+            #[cfg(test)]
+            fixed_lives: 0,
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::durability::state_store::StateStore;
 use crate::durability::wait_lists::WaitLists;
 use crate::durability::waiters::Waiters;
 use crate::format::key_hash;
-use crate::format::record::Meta;
+use crate::format::record::{Meta, RecordContext};
 use crate::journal::Journal;
 use crate::namespace::Namespaces;
 use crate::namespace::state::NamespaceState;
@@ -81,6 +81,17 @@ impl Core {
             self.journal.poison_now();
         }
         version
+    }
+
+    /// What the bytes of a record depend on, at `offset` of a segment that is used for
+    /// `generation`. The generation was read before.
+    pub(crate) fn record_context(
+        &self,
+        segment: u32,
+        generation: u64,
+        offset: u32,
+    ) -> RecordContext {
+        RecordContext::new(self.hash_seed, generation, offset, self.table.format(segment))
     }
 
     /// Largest record.

@@ -112,8 +112,14 @@ pub fn format(
         return Err(OpenError::Config(why));
     }
     if segments >= MAX_SEGMENTS {
-        let why =
-            format!("{segments} segments are more than {MAX_SEGMENTS}: configure larger segments");
+        let what = if u64::from(segment_size) < MAX_SEGMENT {
+            "larger segments"
+        } else {
+            "less flash, or several caches"
+        };
+        let why = format!(
+            "{segments} segments of {segment_size} bytes are more than a cache can name ({MAX_SEGMENTS}): configure {what}"
+        );
         return Err(OpenError::Config(why));
     }
     Ok(blocks)

@@ -7,7 +7,8 @@
 use crate::config::Config;
 use crate::error::OpenError;
 use crate::format::checkpoint::{SEGMENT_ENTRY, segments_needed};
-use crate::format::footer::{self, footer_len};
+use crate::format::footer;
+use crate::format::footer_entries::usual_entry;
 use crate::format::{journal, record};
 use crate::geometry;
 use crate::index::{LINE_BYTES, SLOTS_PER_LINE};
@@ -21,7 +22,7 @@ const INDEX_FILL: u64 = 90;
 /// Bytes written to flash and journal for one put, by kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WrittenByPut {
-    /// The record with its padding to 64 bytes.
+    /// The record with its padding to 16 bytes.
     pub record: f64,
     /// Records that a reclaim writes again, at most; nothing before flash is full.
     pub reinserted: f64,
@@ -107,7 +108,7 @@ impl Outlook {
     /// What one put of `len` bytes of key and value writes.
     #[must_use]
     pub fn written_by_put(&self, config: &Config, len: usize) -> WrittenByPut {
-        let record = f64::from(record::padded_len(0, len));
+        let record = f64::from(record::usual_padded(0, len));
         let entries = (config.journal_size - journal::HEADER) / journal::ENTRY;
         // The background writes a checkpoint when three quarters of the journal are used, or after
         // so many segments.
@@ -117,18 +118,19 @@ impl Outlook {
         WrittenByPut {
             record,
             reinserted: record * config.reinsertion,
-            footer: f64::from(footer::ENTRY),
+            footer: usual_entry(len as u32) as f64,
             journal: journal::ENTRY as f64,
             checkpoint: tables as f64 / puts as f64,
         }
     }
 
     fn records_a_segment(&self, len: usize) -> u64 {
-        let record = u64::from(record::padded_len(0, len));
+        let (record, entry) = (u64::from(record::usual_padded(0, len)), usual_entry(len as u32));
         let room = u64::from(self.segment_size - footer::HEADER);
-        let mut records = room / (record + u64::from(footer::ENTRY));
+        let mut records = room / (record + entry as u64);
         // The footer is rounded up to whole blocks.
-        while records > 0 && records * record + u64::from(footer_len(records as usize)) > room {
+        let footer = |records| u64::from(footer::len_with(records as usize * entry));
+        while records > 0 && records * record + footer(records) > room {
             records -= 1;
         }
         records

@@ -4,11 +4,12 @@
 //! What was parsed is encoded again and must come out as it was.
 
 use afterglow_engine::format::checkpoint::{
-    self, BlockPlace, Header, NamespaceKills, SegmentEntry, Tables,
+    self, BlockPlace, Header, NamespaceKills, SegmentEntry, SlotPacking, Tables,
 };
 use afterglow_engine::format::footer::{self, SegmentId};
+use afterglow_engine::format::footer_entries::{EntryList, FooterEntry};
 use afterglow_engine::format::journal::{self, Event};
-use afterglow_engine::format::record::{self, Meta};
+use afterglow_engine::format::record::{self, Meta, RecordContext, RecordFormat};
 use afterglow_engine::format::state::{NamespaceRecord, StateFile};
 use afterglow_engine::format::superblock::{Found, RESERVED, Superblock};
 use afterglow_engine::{Durability, NamespaceOptions};
@@ -49,59 +50,83 @@ fn both(bytes: &[u8]) -> [Vec<u8>; 2] {
     [0, 1].map(|first| [&[first], bytes].concat())
 }
 
+/// The place of records, in a segment of one format or the other.
+fn context(format: RecordFormat) -> RecordContext {
+    RecordContext::new(SEED, 1 << 40, 64, format)
+}
+
 fn record(data: &[u8]) {
-    let Some((seal, mut bytes)) = split(data) else { return };
-    let sealed = seal && seal::record(&mut bytes, SEED);
-    let found = record::decode(&bytes, SEED);
-    assert!(!sealed || found.is_some(), "whole by its checksum, and refused");
-    let Some(found) = found else { return };
-    let mut again = vec![0; record::len(found.key.len(), found.value.len())];
-    record::encode(&mut again, SEED, &found.meta, found.key, found.value);
-    assert_eq!(again, bytes[..again.len()]);
-    assert_eq!(record::claims(&bytes), Some((found.meta.ns, found.meta.version, again.len())));
+    let Some((seal, bytes)) = split(data) else { return };
+    for format in [RecordFormat::Compact, RecordFormat::Fixed] {
+        let (context, mut bytes) = (context(format), bytes.clone());
+        let sealed = seal && seal::record(&mut bytes, &context);
+        let found = record::decode(&bytes, &context);
+        assert!(!sealed || found.is_some(), "whole by its checksum, and refused");
+        let Some(found) = found else { continue };
+        let claimed = (found.meta.ns, found.meta.version, found.len);
+        assert_eq!(record::claims(&bytes, &context), Some(claimed));
+        // Written anew it may be shorter: a sealed record need not be in its shortest form.
+        let here = self::context(RecordFormat::Compact);
+        let meta = Meta { epoch_slot: found.meta.epoch_slot & 0xff_ffff, ..found.meta };
+        let mut again = vec![0; record::most_len(found.key.len(), found.value.len())];
+        let len = record::encode(&mut again, &here, &meta, found.key, found.value);
+        let read = record::decode(&again, &here).expect("just written");
+        assert_eq!((read.meta, read.key, read.value), (meta, found.key, found.value));
+        assert_eq!(read.len, len);
+    }
 }
 
 fn record_seeds() -> Vec<Vec<u8>> {
-    let meta = Meta {
-        ns: 1,
-        version: 1 << 40,
-        expiry: 2_000_000_000,
-        group: 7,
-        epoch_slot: (1 << 20) - 1,
+    let far =
+        Meta { ns: 300, version: 1, expiry: 2_000_000_000, group: 7, epoch_slot: (1 << 20) - 1 };
+    let near = Meta { ns: 1, version: (1 << 40) + 5, ..Meta::default() };
+    let seed = |(meta, key, value): (&Meta, &[u8], &[u8])| {
+        let mut bytes = vec![0; record::most_len(key.len(), value.len())];
+        let here = context(RecordFormat::Compact);
+        let len = record::encode(&mut bytes, &here, meta, key, value);
+        both(&bytes[..len])
     };
-    let seed = |(key, value): (&[u8], &[u8])| {
-        let mut bytes = vec![0; record::padded_len(key.len(), value.len()) as usize];
-        record::encode(&mut bytes, SEED, &meta, key, value);
-        both(&bytes)
-    };
-    let values: [(&[u8], &[u8]); 3] = [(b"", b""), (b"key", b"value"), (&[1; 40], &[2; 300])];
+    let values: [(&Meta, &[u8], &[u8]); 4] = [
+        (&far, b"", b""),
+        (&near, b"key", b"value"),
+        (&far, &[1; 40], &[2; 300]),
+        (&near, &[1; 300], &[2; 70]),
+    ];
     values.into_iter().flat_map(seed).collect()
 }
 
+/// Inputs have entries and trailer right behind one another, so that they stay small.
+fn pad(mut bytes: Vec<u8>) -> Vec<u8> {
+    let Some(at) = bytes.len().checked_sub(64) else { return bytes };
+    let trailer = bytes.split_off(at);
+    bytes.resize(footer::len_with(at) as usize - 64, 0);
+    [bytes, trailer].concat()
+}
+
 fn footer(data: &[u8]) {
-    let Some((seal, mut bytes)) = split(data) else { return };
+    let Some((seal, bytes)) = split(data) else { return };
+    let mut bytes = pad(bytes);
     if seal {
         seal::footer(&mut bytes, &UUID, SEGMENT);
     }
-    let found = footer::decode_footer(&bytes, &UUID, SEGMENT, SEGMENT_SIZE);
-    if let Some((generation, entries)) = found {
-        let ends = entries.iter().map(|e| u64::from(e.offset.get()) + u64::from(e.len.get()));
+    if let Some(found) = footer::decode_footer(&bytes, &UUID, SEGMENT, SEGMENT_SIZE) {
+        let ends = found.entries.iter().map(|e| u64::from(e.offset) + u64::from(e.len));
         assert!(ends.max().is_none_or(|end| end <= SEGMENT_SIZE.into()), "a record beyond the end");
         let trailer = &bytes[bytes.len() - 64..];
-        assert_eq!(
-            footer::decode_trailer(trailer, &UUID, SEGMENT),
-            Some((generation, entries.len()))
-        );
-        let mut again = vec![0; footer::footer_len(entries.len()) as usize];
-        footer::encode_footer(
-            &mut again,
-            &SegmentId { uuid: UUID, segment: SEGMENT, generation },
-            entries,
-        );
-        assert_eq!(
-            footer::decode_footer(&again, &UUID, SEGMENT, SEGMENT_SIZE),
-            Some((generation, entries))
-        );
+        assert_eq!(footer::decode_trailer(trailer, &UUID, SEGMENT), Some(found.trailer));
+        let (generation, records) = (found.trailer.generation, found.trailer.records);
+        let mut list = EntryList::new(generation, records);
+        let narrow = |e: &FooterEntry| {
+            let meta = Meta { epoch_slot: e.meta.epoch_slot & 0xff_ffff, ..e.meta };
+            FooterEntry { meta, ..*e }
+        };
+        let entries: Vec<_> = found.entries.iter().map(narrow).collect();
+        entries.iter().for_each(|entry| list.push(entry));
+        let mut again = vec![0; footer::footer_len(&list) as usize];
+        let id = SegmentId { uuid: UUID, segment: SEGMENT, generation, records };
+        footer::encode_footer(&mut again, &id, &list);
+        let read = footer::decode_footer(&again, &UUID, SEGMENT, SEGMENT_SIZE);
+        assert_eq!(read.map(|footer| footer.entries), Some(entries));
     }
     if seal && bytes.len() >= 64 {
         seal::segment_header(&mut bytes, &UUID, SEGMENT);
@@ -111,21 +136,23 @@ fn footer(data: &[u8]) {
 }
 
 fn footer_seeds() -> Vec<Vec<u8>> {
-    let id = SegmentId { uuid: UUID, segment: SEGMENT, generation: 9 };
     let entry = |n: u32| {
         let meta = Meta { ns: 1, version: u64::from(n), expiry: n, group: n, epoch_slot: n };
-        footer::FooterEntry::new(u64::from(n) << 40, &meta, 64 * (n + 1), 60)
+        let offset = 64 * (n + 1) + n / 3 * 16;
+        FooterEntry { hash: u64::from(n) << 40, meta, offset, len: 60 }
     };
-    let seed = |n| {
-        let entries: Vec<_> = (0..n).map(entry).collect();
-        let mut bytes = vec![0; footer::footer_len(entries.len()) as usize];
-        footer::encode_footer(&mut bytes, &id, &entries);
-        // As long as it has to be, so that inputs stay small.
+    let seed = |n, records| {
+        let mut list = EntryList::new(9, records);
+        (0..n).for_each(|n| list.push(&entry(n)));
+        let mut bytes = vec![0; footer::footer_len(&list) as usize];
+        let id = SegmentId { uuid: UUID, segment: SEGMENT, generation: 9, records };
+        footer::encode_footer(&mut bytes, &id, &list);
         let trailer = bytes.split_off(bytes.len() - 64);
-        bytes.truncate(entries.len() * footer::ENTRY as usize);
+        bytes.truncate(list.bytes().len());
         both(&[bytes, trailer].concat())
     };
-    [0, 1, 6].into_iter().flat_map(seed).collect()
+    let of = |n| [RecordFormat::Compact, RecordFormat::Fixed].map(|records| seed(n, records));
+    [0, 1, 6].into_iter().flat_map(of).flatten().collect()
 }
 
 fn superblock(data: &[u8]) {
@@ -196,12 +223,14 @@ fn checkpoint_seeds() -> Vec<Vec<u8>> {
         lines: 20,
         base: 20,
         grown: false,
+        packing: SlotPacking::Format2,
         segments: 12,
         tables_len: 500,
         tables_checksum: 8,
     };
     let grown = Header { base: 5, grown: true, ..header };
-    let seeds = [header, grown].map(|header| both(&header.encode()[..120]));
+    let old = Header { packing: SlotPacking::Format1, ..header };
+    let seeds = [header, grown, old].map(|header| both(&header.encode()[..120]));
     seeds.concat()
 }
 
@@ -248,6 +277,8 @@ fn tables_seeds() -> Vec<Vec<u8>> {
         records: 4,
         bytes: 5,
         state: 2,
+        format: RecordFormat::Compact,
+        footer: 4096,
     };
     let ns =
         |id, n| NamespaceKills { id, kill: 9, groups: vec![(1, 2); n], epochs: vec![(3, 4); n] };

@@ -6,7 +6,8 @@
 //! - bit 0 corrects all checksums afterwards;
 //! - bit 1 takes the image of a killed process instead of a cleanly stopped one;
 //! - bit 2 makes it an image of this boot;
-//! - bit 3 ends the file of the last change where that change ends.
+//! - bit 3 ends the file of the last change where that change ends;
+//! - bit 4 takes an image of format 1.
 
 use std::io::Read;
 use std::ops::Range;
@@ -15,9 +16,10 @@ use std::sync::LazyLock;
 
 use afterglow_engine::device::area::boot_id;
 use afterglow_engine::format::checkpoint::{BLOCK_LINES, BlockPlace, Header, stride};
+use afterglow_engine::format::record::RecordContext;
 use afterglow_engine::format::state::StateFile;
 use afterglow_engine::format::superblock::{Found, RESERVED, Superblock};
-use afterglow_engine::format::{BLOCK, footer, journal, record};
+use afterglow_engine::format::{BLOCK, footer, journal};
 
 use crate::seal;
 
@@ -31,6 +33,7 @@ const SEAL: u8 = 1;
 const KILLED: u8 = 2;
 const THIS_BOOT: u8 = 4;
 const CUT: u8 = 8;
+const FORMAT_1: u8 = 16;
 
 /// The content of all files.
 #[derive(Debug, Clone)]
@@ -53,26 +56,32 @@ pub struct Changed {
     pub forgetful: bool,
 }
 
-static CLEAN: LazyLock<Image> = LazyLock::new(|| {
-    Image::load([
-        include_bytes!("../../engine/tests/format_fixtures/1/clean/flash.xz"),
-        include_bytes!("../../engine/tests/format_fixtures/1/clean/journal.xz"),
-        include_bytes!("../../engine/tests/format_fixtures/1/clean/state.xz"),
-    ])
-});
-static KILL: LazyLock<Image> = LazyLock::new(|| {
-    Image::load([
-        include_bytes!("../../engine/tests/format_fixtures/1/killed/flash.xz"),
-        include_bytes!("../../engine/tests/format_fixtures/1/killed/journal.xz"),
-        include_bytes!("../../engine/tests/format_fixtures/1/killed/state.xz"),
-    ])
-});
+/// The image of a format (`1`) after a clean stop or a kill.
+macro_rules! image {
+    ($which:literal) => {
+        LazyLock::new(|| {
+            Image::load([
+                include_bytes!(concat!("../../engine/tests/format_fixtures/", $which, "/flash.xz")),
+                include_bytes!(concat!(
+                    "../../engine/tests/format_fixtures/",
+                    $which,
+                    "/journal.xz"
+                )),
+                include_bytes!(concat!("../../engine/tests/format_fixtures/", $which, "/state.xz")),
+            ])
+        })
+    };
+}
+
+static IMAGES: [LazyLock<Image>; 4] =
+    [image!("2/clean"), image!("2/killed"), image!("1/clean"), image!("1/killed")];
 
 /// The image that an input describes.
 #[must_use]
 pub fn changed(data: &[u8]) -> Changed {
     let (flags, mut rest) = data.split_first().map_or((0, data), |(flags, rest)| (*flags, rest));
-    let mut image = if flags & KILLED == 0 { CLEAN.clone() } else { KILL.clone() };
+    let which = usize::from(flags & FORMAT_1 != 0) * 2 + usize::from(flags & KILLED != 0);
+    let mut image = IMAGES[which].clone();
     if flags & THIS_BOOT != 0 {
         image.state.boot_id = boot_id().map_or([0; 16], |id| id.0);
         image.files[STATE] = image.state.encode();
@@ -110,9 +119,11 @@ fn change(region: u8, offset: u16, bytes: &[u8]) -> Vec<u8> {
 /// Inputs: the images as they are, and each structure changed once.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
-    let mut seeds: Vec<Vec<u8>> = (0..16).map(|flags| vec![flags]).collect();
-    for region in 0..CLEAN.regions.len() as u8 {
-        for flags in [THIS_BOOT, SEAL | THIS_BOOT, SEAL | KILLED | THIS_BOOT] {
+    let mut seeds: Vec<Vec<u8>> = (0..32).map(|flags| vec![flags]).collect();
+    let regions = IMAGES.iter().map(|image| image.regions.len()).max().unwrap_or_default();
+    for region in 0..regions as u8 {
+        let new = [THIS_BOOT, SEAL | THIS_BOOT, SEAL | KILLED | THIS_BOOT];
+        for flags in new.into_iter().chain(new.map(|flags| flags | FORMAT_1)) {
             let offset = u16::from(region) * 7 % 61;
             seeds.push([vec![flags], change(region, offset, &[0xff; 4])].concat());
         }
@@ -173,8 +184,7 @@ impl Image {
             // Records; offsets of 16 bits reach the first 64 KiB.
             regions.push((FLASH, place.start + 64..place.end));
             regions.push((FLASH, place.end - 64..place.end));
-            let len = footer::footer_len(self.footer_entries(segment)) as usize;
-            regions.push((FLASH, place.end - len..place.end));
+            regions.push((FLASH, place.end - self.footer_len(segment)..place.end));
         }
         regions
     }
@@ -196,11 +206,11 @@ impl Image {
         start..start + size
     }
 
-    /// As many as its trailer says, as far as they can be there.
-    fn footer_entries(&self, segment: u32) -> usize {
-        let at = self.segment(segment).end - 36;
-        let n = u32::from_le_bytes(self.files[FLASH][at..at + 4].try_into().expect("four bytes"));
-        (n as usize).min(self.block.segment_size as usize / footer::ENTRY as usize - 2)
+    /// Bytes of a segment's footer, as its trailer says, as far as they can be there.
+    fn footer_len(&self, segment: u32) -> usize {
+        let place = self.segment(segment);
+        let len = seal::entries_len(&self.files[FLASH][place.end - 64..place.end]);
+        footer::len_with(len.min(place.len() / 2)) as usize
     }
 
     /// Puts every checksum right, where the structures are that the unchanged image has.
@@ -246,7 +256,8 @@ impl Image {
     fn seal_segment(&mut self, segment: u32) {
         let (uuid, hash_seed, place) =
             (self.block.uuid, self.block.hash_seed, self.segment(segment));
-        let len = footer::footer_len(self.footer_entries(segment)) as usize;
+        let len = self.footer_len(segment);
+        let size = place.len() as u32;
         let bytes = &mut self.files[FLASH][place];
         if bytes[..8] == [0; 8] {
             return;
@@ -256,17 +267,12 @@ impl Image {
         if !seal::footer(&mut bytes[at..], &uuid, segment) {
             return;
         }
-        let generation =
-            footer::decode_trailer(&bytes[bytes.len() - 64..], &uuid, segment).map(|(g, _)| g);
-        let offsets: Vec<u32> = bytes[at..bytes.len() - 64]
-            .chunks_exact(footer::ENTRY as usize)
-            .map(|entry| u32::from_le_bytes([entry[16], entry[17], entry[18], entry[19]]))
-            .collect();
-        for offset in offsets {
-            if let (Some(generation), Some(record)) =
-                (generation, bytes[..at].get_mut(offset as usize..))
-            {
-                seal::record(record, record::seed(hash_seed, generation, offset));
+        let Some(found) = footer::decode_footer(&bytes[at..], &uuid, segment, size) else { return };
+        let (generation, format) = (found.trailer.generation, found.trailer.records);
+        for entry in found.entries {
+            if let Some(record) = bytes[..at].get_mut(entry.offset as usize..) {
+                let context = RecordContext::new(hash_seed, generation, entry.offset, format);
+                seal::record(record, &context);
             }
         }
     }

@@ -27,7 +27,9 @@ use super::parts::checkpoint::{CheckpointIo, CheckpointPhase, CheckpointRun, Tod
 use super::state::bytes;
 use super::{Background, Purpose};
 use crate::device::{AlignedBuf, DeviceId, Io, IoKind, IoOutput};
-use crate::format::checkpoint::{BLOCK_LINES, Header, Tables, decode_block, encode_block, stride};
+use crate::format::checkpoint::{
+    BLOCK_LINES, Header, SlotPacking, Tables, decode_block, encode_block, stride,
+};
 use crate::format::{BLOCK, round_up};
 
 /// I/Os of a checkpoint in flight.
@@ -139,6 +141,7 @@ impl Background {
             lines,
             base,
             grown: lines > base || tables.has_segments(),
+            packing: SlotPacking::Format2,
             segments: core.table.len(),
             tables_len: encoded.len() as u64,
             tables_checksum: Tables::sum(&encoded, &core.uuid, sequence),

@@ -14,7 +14,7 @@
 //! [`CheckpointAreas::make_room`]: crate::checkpoint_areas::CheckpointAreas::make_room
 
 use super::Background;
-use crate::format::footer::FooterEntry;
+use crate::format::footer_entries::FooterEntry;
 use crate::format::journal::Event;
 use crate::heap;
 use crate::index::{LINE_BYTES, SLOTS_PER_LINE};
@@ -47,7 +47,7 @@ impl Background {
     pub(super) fn grow_for_records(&mut self, entries: &[FooterEntry]) {
         let mut slots = vec![0; self.core.shards.len()];
         let mask = slots.len() - 1;
-        entries.iter().for_each(|entry| slots[entry.hash.get() as usize & mask] += 1);
+        entries.iter().for_each(|entry| slots[entry.hash as usize & mask] += 1);
         for (shard, slots) in slots.into_iter().enumerate() {
             self.grow_for(shard, slots);
         }

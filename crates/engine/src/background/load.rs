@@ -100,7 +100,7 @@ impl Background {
             }
             load.reading += 1;
             let (table, place) = (&self.core.table, self.core.table.place(segment));
-            let len = footer::footer_len(table.records(segment) as usize).min(table.segment_size());
+            let len = table.footer(segment);
             let offset = place.offset + u64::from(table.segment_size() - len);
             self.submit(
                 out,
@@ -146,8 +146,8 @@ impl Background {
         let generation = load.generations[segment as usize];
         let size = self.core.table.segment_size();
         let entries = read.as_ref().and_then(|b| {
-            let (found, entries) = footer::decode_footer(b, &self.core.uuid, segment, size)?;
-            (found == generation).then(|| entries.to_vec())
+            let found = footer::decode_footer(b, &self.core.uuid, segment, size)?;
+            (found.trailer.generation == generation).then_some(found.entries)
         });
         // A crash of the machine may have left the footer of the segment's next use with records of
         // this use.

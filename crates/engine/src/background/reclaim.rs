@@ -14,8 +14,10 @@ use super::{Background, Purpose};
 use crate::api::DropReason;
 use crate::core::Core;
 use crate::device::{AlignedBuf, Io, IoKind, IoOutput};
-use crate::format::footer::{self, FooterEntry};
-use crate::format::{BLOCK, UNIT, record};
+use crate::format::footer;
+use crate::format::footer_entries::FooterEntry;
+use crate::format::record::{self, RecordFormat};
+use crate::format::{BLOCK, UNIT};
 use crate::index::Location;
 use crate::segment::{Object, SegmentState, StreamId};
 use crate::shard::Shard;
@@ -99,7 +101,7 @@ impl Background {
         let table = &self.core.table;
         table.start_reclaim(segment);
         let (generation, place) = (table.generation(segment), table.place(segment));
-        let len = footer::footer_len(table.records(segment) as usize).min(table.segment_size());
+        let len = table.footer(segment);
         let offset = place.offset + u64::from(table.segment_size() - len);
         let keep = VecDeque::new();
         self.reclaim = Some(Reclaim {
@@ -139,13 +141,13 @@ impl Background {
             let Some(entry) = reclaim.entries.as_mut().and_then(VecDeque::pop_front) else {
                 return;
             };
-            let (hash, at) = (entry.hash.get(), location(reclaim.segment, &entry));
+            let (hash, at) = (entry.hash, location(reclaim.segment, &entry));
             let mut shard = core.shard(hash).lock();
             let Some(slot) = shard.index.peek(hash).filter(|s| s.location() == at) else {
                 continue;
             };
             let admission = if forced { Admission::Forced } else { Admission::Asked };
-            let len = padded(&entry);
+            let len = core.table.format(reclaim.segment).padded(entry.len);
             let has_room = len <= reclaim.room.min(reclaim.left);
             match copy_hot(core, &mut shard, &entry, has_room.then_some(admission)) {
                 Hot::Absent => {}
@@ -170,7 +172,7 @@ impl Background {
             let has_room = reclaim.left >= len + core.table.segment_size() / 2;
             let allowed = has_room
                 && self.credit.is_left()
-                && core.admission.is_within_budget(|| core.written(), entry.len.get());
+                && core.admission.is_within_budget(|| core.written(), entry.len);
             if slot.freq() > 0 && allowed && is_alive(core, &entry) {
                 reclaim.left -= len;
                 self.credit.spend(len);
@@ -190,9 +192,9 @@ impl Background {
             let Some(entry) = reclaim.keep.pop_front() else { return };
             reclaim.reading += 1;
             let place = self.core.table.place(reclaim.segment);
-            let from = entry.offset.get();
+            let from = entry.offset;
             let start = from & !(BLOCK - 1);
-            let end = (from + entry.len.get()).next_multiple_of(BLOCK);
+            let end = (from + entry.len).next_multiple_of(BLOCK);
             let part = ReclaimIo::Record { entry, skip: (from - start) as usize };
             let kind = IoKind::Read { len: end - start };
             self.submit(
@@ -213,9 +215,9 @@ impl Background {
                 let footer = bytes(result);
                 let entries = footer.as_ref().ok().and_then(|b| {
                     let size = self.core.table.segment_size();
-                    let (generation, entries) =
-                        footer::decode_footer(b, &self.core.uuid, reclaim.segment, size)?;
-                    (generation == reclaim.generation).then(|| entries.iter().copied().collect())
+                    let found = footer::decode_footer(b, &self.core.uuid, reclaim.segment, size)?;
+                    let same = found.trailer.generation == reclaim.generation;
+                    same.then(|| found.entries.into())
                 });
                 let blind = entries.is_none();
                 if blind {
@@ -225,9 +227,13 @@ impl Background {
                 let entries: VecDeque<FooterEntry> =
                     entries.unwrap_or_else(|| self.known_without_footer(segment));
                 let Some(reclaim) = &mut self.reclaim else { return };
-                let most = self.core.table.segment_size() / 4 * 3;
-                reclaim.room =
-                    if blind { most } else { entries.iter().map(padded).sum::<u32>() / 4 * 3 };
+                let (most, format) =
+                    (self.core.table.segment_size() / 4 * 3, self.core.table.format(segment));
+                reclaim.room = if blind {
+                    most
+                } else {
+                    entries.iter().map(|e| format.padded(e.len)).sum::<u32>() / 4 * 3
+                };
                 // At least an eighth of the segment is freed.
                 reclaim.left = self.core.table.segment_size() / 8 * 7;
                 reclaim.entries = Some(entries);
@@ -235,7 +241,7 @@ impl Background {
             ReclaimIo::Record { entry, skip } => {
                 let (segment, generation) = (reclaim.segment, reclaim.generation);
                 if !self.reinsert(segment, generation, &entry, skip, bytes(result).ok()) {
-                    self.credit.give_back(padded(&entry));
+                    self.credit.give_back(self.core.table.format(segment).padded(entry.len));
                 }
             }
         }
@@ -249,8 +255,9 @@ impl Background {
         each_copy_in(&self.core, segment, |shard, object, at| {
             if shard.is_at(object.hash, at) {
                 let (key, value) = object.data.split_at(object.key_len as usize);
-                let len = record::len(key.len(), value.len()) as u32;
-                entries.push_back(FooterEntry::new(object.hash, &object.meta(), at.offset(), len));
+                let len = record::most_len(key.len(), value.len()) as u32;
+                let (hash, meta, offset) = (object.hash, object.meta(), at.offset());
+                entries.push_back(FooterEntry { hash, meta, offset, len });
             } else {
                 // Another key has taken its slot: no lookup would find the record.
                 shard.dram.mark_dirty(object.hash, object.version);
@@ -270,9 +277,9 @@ impl Background {
         data: Option<AlignedBuf>,
     ) -> bool {
         let core = &self.core;
-        let (hash, at) = (entry.hash.get(), location(segment, entry));
-        let seed = record::seed(core.hash_seed, generation, entry.offset.get());
-        let found = data.as_ref().and_then(|d| record::decode(&d[skip..], seed));
+        let (hash, at) = (entry.hash, location(segment, entry));
+        let context = core.record_context(segment, generation, entry.offset);
+        let found = data.as_ref().and_then(|d| record::decode(&d[skip..], &context));
         let mut shard = core.shard(hash).lock();
         if !shard.is_at(hash, at) {
             coverage_mark!(ReinsertRaced);
@@ -287,7 +294,7 @@ impl Background {
         });
         // Other writers may have used the space since the record was noted.
         let allowed =
-            current.filter(|_| core.admission.is_within_budget(|| core.written(), entry.len.get()));
+            current.filter(|_| core.admission.is_within_budget(|| core.written(), entry.len));
         let moved = allowed.and_then(|r| {
             let object = Object { hash, meta: r.meta, key: r.key, value: r.value };
             core.append(StreamId::Reinserted, &object, None).ok()
@@ -295,13 +302,16 @@ impl Background {
         match moved {
             Some(to) => {
                 coverage_mark!(Reinserted);
-                core.publish(&mut shard, hash, to, entry.len.get());
+                if core.table.format(segment) == RecordFormat::Fixed {
+                    coverage_mark!(ReinsertedFixed);
+                }
+                core.publish(&mut shard, hash, to);
             }
             None => {
                 shard.clear_if(hash, at);
                 // A lookup may have promoted the object during this read. It waits among the dirty
                 // objects then.
-                if shard.dram.peek_hash(hash).is_some_and(|o| o.version == entry.version.get()) {
+                if shard.dram.peek_hash(hash).is_some_and(|o| o.version == entry.meta.version) {
                     core.totals.copies_lost.inc();
                 } else {
                     core.totals.dropped(DropReason::Reclaimed, 1);
@@ -322,7 +332,7 @@ fn copy_hot(
     entry: &FooterEntry,
     admission: Option<Admission>,
 ) -> Hot {
-    let (hash, version) = (entry.hash.get(), entry.version.get());
+    let (hash, version) = (entry.hash, entry.meta.version);
     let Some(object) = shard.dram.peek_hash(hash).filter(|o| o.version == version).cloned() else {
         return Hot::Absent;
     };
@@ -350,16 +360,11 @@ fn copy_hot(
     Hot::GivenUp
 }
 
-/// Bytes that a record takes in a segment.
-fn padded(entry: &FooterEntry) -> u32 {
-    entry.len.get().next_multiple_of(UNIT)
-}
-
 fn location(segment: u32, entry: &FooterEntry) -> Location {
-    Location { segment, offset_units: entry.offset.get() / UNIT }
+    Location { segment, offset_units: entry.offset / UNIT }
 }
 
 fn is_alive(core: &Core, entry: &FooterEntry) -> bool {
-    let meta = entry.meta();
-    core.namespaces.by_id(meta.ns).is_some_and(|ns| core.why_dead(&ns, &meta).is_none())
+    let meta = &entry.meta;
+    core.namespaces.by_id(meta.ns).is_some_and(|ns| core.why_dead(&ns, meta).is_none())
 }

@@ -27,23 +27,26 @@
 //! magic 8 | format u32 | shards u32 | uuid 16 | sequence u64 | version floor u64 | journal position u64 | time u64 |
 //! journal epoch u64 | lines per shard u64 | segments u32 | block stride u32 | tables length u64 | tables checksum u64 | checksum u64
 //! ```
-//! Of an index that has grown the format is 2, and `base lines u64` comes before the checksum.
+//! Of an index that has grown, `base lines u64` comes before the checksum. The format says so, and
+//! how slots are packed: 3 and 4 are today's, 1 and 2 those of format 1.
 //!
 //! Block: a header of 64 bytes, then 64-byte index lines. Header: magic 8, sequence u64, shard u32,
 //! lines u32, first line u64, reserved 24, checksum u64. The checksum is over the header's first 56
 //! bytes and all lines.
 //!
 //! Tables: for each segment `generation u64 | min version u64 | max expiry u32 | records u32 |
-//! bytes u32 | state u32`; then namespaces u32, for each `id u16 | reserved u16 | groups u32 |
-//! epochs u32 | kill version u64`, its groups `group u32, version u64` and epochs `slot u32,
-//! version u64`. In format 2 follow the segments of both areas, for each `count u32, segment
-//! u32...`.
+//! bytes u32 | state u8 | format of records u8 | blocks of the footer u16`; then namespaces u32,
+//! for each `id u16 | reserved u16 | groups u32 | epochs u32 | kill version u64`, its groups
+//! `group u32, version u64` and epochs `slot u32, version u64`. In formats 2 and 4 follow the
+//! segments of both areas, for each `count u32, segment u32...`.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::footer::fixed_footer_len;
+use super::record::RecordFormat;
 use super::state::FieldReader;
-use super::{BLOCK, FORMAT_VERSION, checksum, mix, round_up};
+use super::{BLOCK, checksum, mix, round_up};
 use crate::index::MAX_GROUP;
 
 /// Most lines in a block.
@@ -52,11 +55,19 @@ pub const BLOCK_LINES: u64 = 1023;
 pub const BLOCK_HEADER: usize = 64;
 /// Offset of the first block.
 pub const BLOCKS_AT: u64 = BLOCK as u64;
+/// More records of format 1 than a segment can have, each in 64 bytes at least.
+const MOST_FIXED: u32 = super::MAX_SEGMENT / 64;
 /// Bytes of a segment in the tables.
 pub const SEGMENT_ENTRY: usize = 32;
 
-/// Format of a checkpoint whose index has grown, or whose areas have segments.
-const GROWN: u32 = 2;
+/// Formats of checkpoints: two with slots as format 1 packed them, two with those of today. The
+/// second of each is that of an index that has grown, or whose areas have segments.
+const FORMATS: [(u32, SlotPacking, bool); 4] = [
+    (1, SlotPacking::Format1, false),
+    (2, SlotPacking::Format1, true),
+    (3, SlotPacking::Format2, false),
+    (4, SlotPacking::Format2, true),
+];
 
 const MAGIC: [u8; 8] = *b"aglowCKP";
 const BLOCK_MAGIC: [u8; 8] = *b"aglowIDX";
@@ -109,6 +120,15 @@ struct RawBlock {
 
 const _: () = assert!(size_of::<RawBlock>() == BLOCK_HEADER);
 
+/// How the slots in a checkpoint's blocks are packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlotPacking {
+    /// With offsets in units of 64 bytes.
+    Format1,
+    /// As in the index today.
+    Format2,
+}
+
 /// A checkpoint's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
@@ -133,6 +153,8 @@ pub struct Header {
     pub base: u64,
     /// Whether it is laid out as that of an index that has grown.
     pub grown: bool,
+    /// How the slots in its blocks are packed.
+    pub packing: SlotPacking,
     /// Segments in the tables.
     pub segments: u32,
     /// Length of the tables.
@@ -182,12 +204,19 @@ impl Header {
                 .is_some_and(|needed| needed <= segments as u64)
     }
 
+    fn format(&self) -> u32 {
+        let is_mine = |(_, packing, grown): &(u32, SlotPacking, bool)| {
+            (*packing, *grown) == (self.packing, self.grown)
+        };
+        FORMATS.iter().find(|format| is_mine(format)).expect("one for each").0
+    }
+
     /// The header's block.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut raw = RawCheckpointHeader {
             magic: MAGIC,
-            format: if self.grown { GROWN } else { FORMAT_VERSION }.into(),
+            format: self.format().into(),
             shards: self.shards.into(),
             uuid: self.uuid,
             sequence: self.sequence.into(),
@@ -220,10 +249,10 @@ impl Header {
     pub fn decode(bytes: &[u8], uuid: &[u8; 16], area: u64) -> Option<Self> {
         let (raw, _) = RawCheckpointHeader::read_from_prefix(bytes).ok()?;
         let (more, _) = RawGrownHeader::read_from_prefix(bytes).ok()?;
-        let (grown, summed, sum) = match raw.format.get() {
-            FORMAT_VERSION => (false, HEADER_FIELDS, raw.checksum.get()),
-            GROWN => (true, HEADER_FIELDS + 8, more.checksum.get()),
-            _ => return None,
+        let (_, packing, grown) = FORMATS.into_iter().find(|f| f.0 == raw.format.get())?;
+        let (summed, sum) = match grown {
+            false => (HEADER_FIELDS, raw.checksum.get()),
+            true => (HEADER_FIELDS + 8, more.checksum.get()),
         };
         let whole = raw.magic == MAGIC && raw.uuid == *uuid && checksum(0, &bytes[..summed]) == sum;
         let header = Self {
@@ -237,6 +266,7 @@ impl Header {
             lines: raw.lines.get(),
             base: if grown { more.base.get() } else { raw.lines.get() },
             grown,
+            packing,
             segments: raw.segments.get(),
             tables_len: raw.tables_len.get(),
             tables_checksum: raw.tables_checksum.get(),
@@ -386,7 +416,31 @@ pub struct SegmentEntry {
     /// Bytes of records in it.
     pub bytes: u32,
     /// State: 0 free, 1 open, 2 sealed, 3 retired.
-    pub state: u32,
+    pub state: u8,
+    /// How its records are written.
+    pub format: RecordFormat,
+    /// Bytes of its footer, a multiple of 4096; 0 before it has one.
+    pub footer: u32,
+}
+
+impl SegmentEntry {
+    /// The last word of an entry: state, format of the records, and blocks of the footer. Format 1
+    /// had the state alone.
+    fn last_word(&self) -> u32 {
+        u32::from(self.state) | (self.format as u32) << 8 | (self.footer / BLOCK) << 16
+    }
+
+    /// Takes the last word apart.
+    fn with_last_word(self, word: u32) -> Self {
+        let format = RecordFormat::from_number((word >> 8) as u8);
+        let footer = match format {
+            Some(_) => (word >> 16) * BLOCK,
+            None if self.records < MOST_FIXED => fixed_footer_len(self.records),
+            None => 0,
+        };
+        let format = format.unwrap_or(RecordFormat::Fixed);
+        Self { state: word as u8, format, footer, ..self }
+    }
 }
 
 /// What kills objects of a namespace.
@@ -439,7 +493,7 @@ impl Tables {
         for s in &self.segments {
             out.extend_from_slice(&s.generation.to_le_bytes());
             out.extend_from_slice(&s.min_version.to_le_bytes());
-            for n in [s.max_expiry, s.records, s.bytes, s.state] {
+            for n in [s.max_expiry, s.records, s.bytes, s.last_word()] {
                 out.extend_from_slice(&n.to_le_bytes());
             }
         }
@@ -473,14 +527,15 @@ impl Tables {
         let mut r = FieldReader::new(bytes);
         let mut tables = Self::default();
         for _ in 0..segments {
-            tables.segments.push(SegmentEntry {
+            let entry = SegmentEntry {
                 generation: r.u64()?,
                 min_version: r.u64()?,
                 max_expiry: r.u32()?,
                 records: r.u32()?,
                 bytes: r.u32()?,
-                state: r.u32()?,
-            });
+                ..SegmentEntry::default()
+            };
+            tables.segments.push(entry.with_last_word(r.u32()?));
         }
         for _ in 0..r.u32()? {
             let (id, groups, epochs, kill) = (r.u32()? as u16, r.u32()?, r.u32()?, r.u64()?);

@@ -1,6 +1,7 @@
 //! Checkpoints read back, and what is none is refused.
 
 use super::checkpoint::*;
+use super::record::RecordFormat;
 use proptest::prelude::*;
 
 #[test]
@@ -16,6 +17,7 @@ fn a_header_reads_back_and_must_fit_its_area() {
         lines: 1500,
         base: 1500,
         grown: false,
+        packing: SlotPacking::Format2,
         segments: 6,
         tables_len: 7,
         tables_checksum: 8,
@@ -51,6 +53,7 @@ fn of_a_grown_index_blocks_beyond_the_area_lie_in_segments() {
         lines: 4500,
         base: 1500,
         grown: true,
+        packing: SlotPacking::Format2,
         segments: 6,
         tables_len: 7,
         tables_checksum: 8,
@@ -108,6 +111,8 @@ proptest! {
             records: 4,
             bytes: 5,
             state: 2,
+            format: RecordFormat::Compact,
+            footer: 8192,
         };
         let kills = NamespaceKills { id: 7, kill, groups: groups.clone(), epochs: groups };
         let namespaces = vec![kills];

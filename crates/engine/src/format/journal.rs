@@ -24,8 +24,10 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{FORMAT_VERSION, checksum, mix};
+use super::{checksum, mix};
 
+/// Version of the journal: the same since format 1.
+const FORMAT: u32 = 1;
 /// Bytes before the first entry.
 pub const HEADER: u64 = 4096;
 /// Bytes of an entry.
@@ -180,7 +182,7 @@ pub fn seed(uuid: &[u8; 16], epoch: u64) -> u64 {
 pub fn encode_header(uuid: &[u8; 16]) -> [u8; 40] {
     let mut out = [0; 40];
     out[..8].copy_from_slice(&MAGIC);
-    out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    out[8..12].copy_from_slice(&FORMAT.to_le_bytes());
     out[16..32].copy_from_slice(uuid);
     let sum = checksum(0, &out[..32]);
     out[32..].copy_from_slice(&sum.to_le_bytes());

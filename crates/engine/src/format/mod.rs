@@ -8,7 +8,11 @@
 pub mod checkpoint;
 #[cfg(test)]
 mod checkpoint_tests;
+mod fields;
 pub mod footer;
+pub mod footer_entries;
+#[cfg(test)]
+mod footer_tests;
 pub mod journal;
 pub mod record;
 pub mod state;
@@ -16,11 +20,19 @@ pub mod superblock;
 
 use twox_hash::XxHash3_64;
 
-/// Version of everything in this module.
-pub const FORMAT_VERSION: u32 = 1;
+/// Version of the superblock, of segments and of the state file. The journal has had one since
+/// format 1, and checkpoints count theirs apart.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// Whether a file of this format version is understood. What format 1 wrote is read, and written
+/// again in today's format as it changes.
+#[must_use]
+pub fn is_read(format: u32) -> bool {
+    (1..=FORMAT_VERSION).contains(&format)
+}
 
 /// Unit of locations on flash: records start at multiples of it.
-pub const UNIT: u32 = 64;
+pub const UNIT: u32 = 16;
 
 /// Alignment of every write to a device: enough for each device the engine opens.
 pub const BLOCK: u32 = 4096;

@@ -9,7 +9,7 @@
 //! `generation` counts openings: it is raised and made durable before an opened cache changes
 //! anything. No version at or above `version limit` has ever been used.
 
-use super::{FORMAT_VERSION, checksum};
+use super::{FORMAT_VERSION, checksum, is_read};
 use crate::config::{Durability, Mutability, NamespaceOptions, Survives};
 
 const MAGIC: [u8; 8] = *b"aglowSTA";
@@ -148,7 +148,7 @@ impl StateFile {
             return Err(if torn { StateError::Damaged } else { StateError::Foreign });
         }
         let format = r.u32().ok_or(StateError::Damaged)?;
-        if format != FORMAT_VERSION {
+        if !is_read(format) {
             return Err(StateError::OtherFormat(format));
         }
         let body = bytes.len().checked_sub(8).ok_or(StateError::Damaged)?;

@@ -1,24 +1,28 @@
 //! The eight bytes the index keeps per object.
 //!
 //! ```text
-//!  63        48 47  46 45      39 38             18 17            0
+//!  63        48 47  46 45      39 38             20 19            0
 //! +------------+------+----------+-----------------+---------------+
-//! |  tag (16)  |freq 2| class (7)|   segment (21)  |  offset (18)  |
+//! |  tag (16)  |freq 2| class (7)|   segment (19)  |  offset (20)  |
 //! +------------+------+----------+-----------------+---------------+
 //! ```
 //!
 //! The tag is the top 16 bits of the object's hash, 0 replaced by 1. So no slot is the word 0,
-//! which means empty. The offset counts 64-byte units from the start of the segment.
+//! which means empty. The offset counts 16-byte units from the start of the segment.
+//!
+//! Checkpoints of format 1 have slots with a segment of 21 bits and an offset in 64-byte units.
 
 /// Bytes of the unit records are placed in.
-pub const UNIT: u32 = 64;
+pub const UNIT: u32 = 16;
 /// Segments a location can name.
 pub const MAX_SEGMENTS: u32 = 1 << SEGMENT_BITS;
+/// Bytes of the smallest step between size classes.
+const CLASS_UNIT: u32 = 64;
 /// Largest record a size class can describe.
 pub const MAX_RECORD: u32 = 4 << 20;
 
-const OFFSET_BITS: u32 = 18;
-const SEGMENT_BITS: u32 = 21;
+const OFFSET_BITS: u32 = 20;
+const SEGMENT_BITS: u32 = 19;
 const CLASS_BITS: u32 = 7;
 const CLASS_SHIFT: u32 = OFFSET_BITS + SEGMENT_BITS;
 const FREQ_SHIFT: u32 = CLASS_SHIFT + CLASS_BITS;
@@ -32,7 +36,7 @@ pub struct Location {
     /// Logical segment, below [`MAX_SEGMENTS`]; the segment table maps it to a device and an
     /// extent.
     pub segment: u32,
-    /// First byte in the segment, in units of [`UNIT`] bytes, below 2^18 (16 MiB).
+    /// First byte in the segment, in units of [`UNIT`] bytes, below 2^20 (16 MiB).
     pub offset_units: u32,
 }
 
@@ -56,8 +60,8 @@ impl Location {
 
 /// Upper bound of a record's size in 7 bits, so that one device read fetches it.
 ///
-/// Classes 0-31 are exact units (64 B to 2 KiB). Classes 32-47 are steps of two units (to 4 KiB).
-/// Classes 48-127 are eight geometric steps per octave, rounded up to units (to 4 MiB). From 4 KiB
+/// Classes 0-31 are steps of 64 bytes (to 2 KiB), 32-47 of 128 bytes (to 4 KiB). Classes 48-127 are
+/// eight geometric steps per octave, rounded up to 64 bytes (to 4 MiB). From 4 KiB
 /// on the bound is at most 10 % above the size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SizeClass(pub u8);
@@ -69,7 +73,7 @@ impl SizeClass {
     /// The class of a record of `bytes` bytes, header included; `None` above [`MAX_RECORD`].
     #[must_use]
     pub fn from_bytes(bytes: u32) -> Option<Self> {
-        let units = bytes.max(1).div_ceil(UNIT);
+        let units = bytes.max(1).div_ceil(CLASS_UNIT);
         let class = match units {
             1..=32 => units - 1,
             33..=64 => 32 + (units - 33) / 2,
@@ -87,7 +91,7 @@ impl SizeClass {
         Some(Self(class as u8))
     }
 
-    /// Largest record of this class in bytes, a multiple of [`UNIT`].
+    /// Largest record of this class in bytes, a multiple of 64.
     #[must_use]
     pub fn max_bytes(self) -> u32 {
         let class = u32::from(self.0 & 127);
@@ -99,7 +103,7 @@ impl SizeClass {
                 ((64 << octave) * STEPS[step as usize]).div_ceil(65_536) as u32
             }
         };
-        units * UNIT
+        units * CLASS_UNIT
     }
 }
 
@@ -127,6 +131,21 @@ impl Slot {
     #[must_use]
     pub fn from_word(word: u64) -> Option<Self> {
         (word != 0).then_some(Self(word))
+    }
+
+    /// The word of today for one of a checkpoint of format 1: its offset counts 64-byte units. 0
+    /// where it is empty, or names a segment that no cache has now.
+    #[must_use]
+    pub fn word_of_format_1(word: u64) -> u64 {
+        let (segment, offset) = ((word >> 18) & ((1 << 21) - 1), word & ((1 << 18) - 1));
+        match word != 0 && segment < u64::from(MAX_SEGMENTS) {
+            true => {
+                word & !(u64::MAX >> 25)
+                    | segment << OFFSET_BITS
+                    | (offset * (64 / u64::from(UNIT)))
+            }
+            false => 0,
+        }
     }
 
     /// The word as the index and checkpoints hold it, never 0.
@@ -184,7 +203,7 @@ mod tests {
         for class in 0..128u8 {
             let max = SizeClass(class).max_bytes();
             assert!(
-                max > last && max.is_multiple_of(UNIT),
+                max > last && max.is_multiple_of(CLASS_UNIT),
                 "class {class} ends at {max}, the one before at {last}"
             );
             assert_eq!(SizeClass::from_bytes(last + 1), Some(SizeClass(class)));
@@ -203,10 +222,27 @@ mod tests {
 
     proptest! {
         #[test]
+        fn a_slot_of_format_1_names_the_same_byte(
+            hash: u64,
+            segment in 0..1u64 << 21,
+            offset in 0..1u64 << 18, class in 0..128u8, freq in 0..4u8,
+        ) {
+            let tagged = u64::from(tag_of(hash)) << 48 | u64::from(freq) << 46;
+            let word = tagged | u64::from(class) << 39 | segment << 18 | offset;
+            let Some(slot) = Slot::from_word(Slot::word_of_format_1(word)) else {
+                prop_assert!(segment >= u64::from(MAX_SEGMENTS));
+                return Ok(());
+            };
+            let location = Location { segment: segment as u32, offset_units: offset as u32 * 4 };
+            prop_assert_eq!(slot, Slot::new(hash, location, SizeClass(class), freq));
+            prop_assert_eq!(slot.location().offset(), offset as u32 * 64);
+        }
+
+        #[test]
         fn a_slot_keeps_its_fields(
             hash: u64,
             segment in 0..MAX_SEGMENTS,
-            offset_units in 0..1u32 << 18, class in 0..128u8, freq in 0..4u8,
+            offset_units in 0..1u32 << 20, class in 0..128u8, freq in 0..4u8,
         ) {
             let location = Location { segment, offset_units };
             let slot = Slot::new(hash, location, SizeClass(class), freq);

@@ -19,8 +19,8 @@ fn hash(key: u64) -> u64 {
 /// A location that tells from which key and round it is.
 fn location(n: u64) -> Location {
     Location {
-        segment: (n >> 18) as u32 & (MAX_SEGMENTS - 1),
-        offset_units: n as u32 & ((1 << 18) - 1),
+        segment: (n >> 20) as u32 & (MAX_SEGMENTS - 1),
+        offset_units: n as u32 & ((1 << 20) - 1),
     }
 }
 
@@ -321,7 +321,7 @@ fn readers_see_every_slot_old_or_new() {
                 let told = floor.load(Ordering::Acquire);
                 let slot = index.lookup(hash(key)).expect("a key that is never removed");
                 let Location { segment, offset_units } = slot.location();
-                let word = u64::from(segment) << 18 | u64::from(offset_units);
+                let word = u64::from(segment) << 20 | u64::from(offset_units);
                 assert_eq!((word >> 24, slot.size_class()), (key, CLASS));
                 assert!(word & 0xff_ffff >= told, "a location older than one already published");
                 looks += 1;

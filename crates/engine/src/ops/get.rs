@@ -376,11 +376,12 @@ impl FlashRead {
     /// Any doubt is a miss.
     fn verify(mut self, bytes: &Bytes, skip: usize, tier: Tier) -> Lookup {
         let at = self.pointer.slot.location();
-        let seed = record::seed(self.core.hash_seed, self.pointer.generation, at.offset());
+        let generation = self.pointer.generation;
+        let context = self.core.record_context(at.segment, generation, at.offset());
         // The slot is read again once the record has been checked. The check takes as long as this
         // prefetch.
         self.core.shard(self.hash).index.prefetch(self.hash);
-        let Some(found) = bytes.get(skip..).and_then(|b| record::decode(b, seed)) else {
+        let Some(found) = bytes.get(skip..).and_then(|b| record::decode(b, &context)) else {
             let moved = self.core.table.generation(at.segment) != self.pointer.generation
                 || self
                     .core

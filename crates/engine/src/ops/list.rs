@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering;
 use crate::api::Listed;
 use crate::core::Core;
 use crate::device::AlignedBuf;
-use crate::format::footer::FooterEntry;
-use crate::format::record::{self, Meta, Record};
+use crate::format::footer_entries::{EntryPosition, FooterEntry};
+use crate::format::record::{self, Meta, Record, RecordContext};
 use crate::format::{UNIT, key_hash};
 use crate::index::{Location, Slot};
 use crate::namespace::state::NamespaceState;
@@ -79,7 +79,7 @@ enum ListingPart {
     /// Segments whose footer is not written yet.
     Unsealed,
     /// Records of an open segment from this one on.
-    Open { segment: u32, generation: u64, from: usize },
+    Open { segment: u32, generation: u64, from: EntryPosition },
     /// What was found open or sealing before.
     Late(u32),
     /// A sealed segment.
@@ -229,30 +229,33 @@ impl<T> Listing<T> {
         let unsealed = [SegmentState::Open, SegmentState::Sealing];
         for segment in unsealed.into_iter().flat_map(|state| table.in_state(state)) {
             let generation = table.generation(segment);
-            self.parts.push_front(ListingPart::Open { segment, generation, from: 0 });
+            let from = EntryPosition::default();
+            self.parts.push_front(ListingPart::Open { segment, generation, from });
         }
     }
 
     /// Some records of an open segment, of which most are still in memory. A record is known here a
     /// little before the index points at it. Both happen while its shard's lock is held once, so a
     /// lookup waits for the index.
-    fn visit_open(&mut self, segment: u32, generation: u64, from: usize) -> Result<(), KeysError> {
-        let Some(entries) = self.core.streams.entries(segment, generation, from, STEP) else {
+    fn visit_open(
+        &mut self,
+        segment: u32,
+        generation: u64,
+        mut from: EntryPosition,
+    ) -> Result<(), KeysError> {
+        let found = self.core.streams.entries(segment, generation, &mut from, STEP);
+        let Some(entries) = found else {
             // Sealed meanwhile: its footer is on its way.
             self.parts.push_back(ListingPart::Late(segment));
             return Ok(());
         };
         if !entries.is_empty() {
-            self.parts.push_front(ListingPart::Open {
-                segment,
-                generation,
-                from: from + entries.len(),
-            });
+            self.parts.push_front(ListingPart::Open { segment, generation, from });
         }
         let ns = self.ns.id;
-        for entry in entries.iter().filter(|entry| entry.ns.get() == ns) {
-            let at = Location { segment, offset_units: entry.offset.get() / UNIT };
-            self.visit_record(at, entry.len.get())?;
+        for entry in entries.iter().filter(|entry| entry.meta.ns == ns) {
+            let at = Location { segment, offset_units: entry.offset / UNIT };
+            self.visit_record(at, entry.len)?;
         }
         Ok(())
     }
@@ -275,21 +278,21 @@ impl<T> Listing<T> {
     fn visit_record(&mut self, at: Location, max: u32) -> Result<(), KeysError> {
         let core = self.core.clone();
         let generation = core.table.generation(at.segment);
-        let seed = record::seed(core.hash_seed, generation, at.offset());
+        let context = core.record_context(at.segment, generation, at.offset());
         if let Some(bytes) = core.streams.read(at.segment, at.offset(), max) {
-            self.take_record(&bytes, seed, at);
+            self.take_record(&bytes, &context, at);
             return Ok(());
         }
         let Some((buf, skip)) = self.read(at.segment, at.offset(), max) else {
             return self.unreadable();
         };
-        self.take_record(&buf[skip..], seed, at);
+        self.take_record(&buf[skip..], &context, at);
         Ok(())
     }
 
     /// Lists a record that the index points at. What does not hold is a miss for readers, too.
-    fn take_record(&mut self, bytes: &[u8], seed: u64, at: Location) {
-        let Some(Record { meta, key, value }) = record::decode(bytes, seed) else { return };
+    fn take_record(&mut self, bytes: &[u8], context: &RecordContext, at: Location) {
+        let Some(Record { meta, key, value, .. }) = record::decode(bytes, context) else { return };
         let hash = key_hash(self.core.hash_seed, meta.ns, key);
         if meta.ns == self.ns.id
             && self.core.why_dead(&self.ns, &meta).is_none()
@@ -340,12 +343,12 @@ impl<T> Listing<T> {
         };
         let mut entries = footer.entries;
         entries.retain(|entry| {
-            let at = Location { segment, offset_units: entry.offset.get() / UNIT };
-            entry.ns.get() == self.ns.id
-                && core.why_dead(&self.ns, &entry.meta()).is_none()
-                && core.shard(entry.hash.get()).lock().is_at(entry.hash.get(), at)
+            let at = Location { segment, offset_units: entry.offset / UNIT };
+            entry.meta.ns == self.ns.id
+                && core.why_dead(&self.ns, &entry.meta).is_none()
+                && core.shard(entry.hash).lock().is_at(entry.hash, at)
         });
-        entries.sort_unstable_by_key(|entry| entry.offset.get());
+        entries.sort_unstable_by_key(|entry| entry.offset);
         self.parts.push_front(ListingPart::Records { segment, generation, entries, at: 0 });
         Ok(())
     }
@@ -359,23 +362,21 @@ impl<T> Listing<T> {
         at: usize,
     ) -> Result<(), KeysError> {
         let Some(first) = entries.get(at) else { return Ok(()) };
-        let start = first.offset.get();
-        let fits =
-            |e: &FooterEntry| e.offset.get() + e.len.get() <= start + READ.max(first.len.get());
+        let start = first.offset;
+        let fits = |e: &FooterEntry| e.offset + e.len <= start + READ.max(first.len);
         let n = entries[at..].partition_point(fits);
         let last = &entries[at + n - 1];
-        let len = last.offset.get() + last.len.get() - start;
+        let len = last.offset + last.len - start;
         let read = self.read(segment, start, len);
         if read.is_none() {
             self.unreadable()?;
         }
         for entry in read.is_some().then_some(&entries[at..at + n]).into_iter().flatten() {
-            let offset = entry.offset.get();
-            let seed = record::seed(self.core.hash_seed, generation, offset);
+            let offset = entry.offset;
+            let context = self.core.record_context(segment, generation, offset);
             let (buf, skip) = read.as_ref().expect("looked at above");
-            let Some(found) = record::decode(&buf[skip + (offset - start) as usize..], seed) else {
-                continue;
-            };
+            let bytes = &buf[skip + (offset - start) as usize..];
+            let Some(found) = record::decode(bytes, &context) else { continue };
             let Meta { version, expiry, group, epoch_slot: partition, .. } = found.meta;
             let listed =
                 Listed { key: found.key, value: found.value, version, expiry, group, partition };

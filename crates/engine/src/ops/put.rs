@@ -54,7 +54,7 @@ impl Core {
     fn refusal(&self, key: &[u8], value: &[u8], expiry: u32) -> Option<RefuseReason> {
         if key.len() > record::MAX_KEY {
             Some(RefuseReason::KeyTooLong)
-        } else if record::len(key.len(), value.len()) > self.max_record() {
+        } else if record::most_len(key.len(), value.len()) > self.max_record() {
             Some(RefuseReason::TooLarge)
         } else if self.time.is_expired(expiry) {
             Some(RefuseReason::Expired)

@@ -11,6 +11,7 @@ use crate::device::{BlockingReads, DeviceId};
 use crate::durability::state_store::StateStore;
 use crate::durability::wait_lists::WaitLists;
 use crate::durability::waiters::Waiters;
+use crate::format::record::RecordFormat;
 use crate::format::state::{NamespaceRecord, StateFile};
 use crate::format::superblock::Superblock;
 use crate::geometry;
@@ -41,6 +42,21 @@ fn places(blocks: &[Superblock]) -> Vec<SegmentLocation> {
     places
 }
 
+/// How records are written.
+#[cfg(not(test))]
+fn record_format(_: &Config, _: &StateFile) -> RecordFormat {
+    RecordFormat::default()
+}
+
+/// How records are written: caches of the simulation may have a past with format 1.
+#[cfg(test)]
+fn record_format(config: &Config, state: &StateFile) -> RecordFormat {
+    match state.generation <= config.fixed_lives {
+        true => RecordFormat::Fixed,
+        false => RecordFormat::default(),
+    }
+}
+
 pub(super) fn build(
     config: &Config,
     env: Env,
@@ -56,6 +72,7 @@ pub(super) fn build(
     let streams = StreamsConfig {
         uuid: state.uuid,
         hash_seed: state.hash_seed,
+        format: record_format(config, &state),
         max_outstanding: memory.chunks,
     };
     let shard = |_| {

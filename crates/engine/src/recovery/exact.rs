@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use crate::core::Core;
 use crate::device::{AlignedBuf, DeviceSet};
-use crate::format::footer::{self, FooterEntry};
+use crate::format::footer;
+use crate::format::footer_entries::FooterEntry;
 use crate::format::journal::Event;
-use crate::format::{BLOCK, UNIT, key_hash, record};
+use crate::format::record::{self, RecordContext, RecordFormat};
+use crate::format::{BLOCK, UNIT, key_hash};
 use crate::index::Location;
-use crate::segment::SegmentTable;
+use crate::segment::{Appended, SegmentTable};
 
 /// Bytes read at a time.
 const READ: u32 = 1 << 20;
@@ -36,6 +38,10 @@ pub struct Exact {
     pub segment: u32,
     /// Its generation.
     pub generation: u64,
+    /// How its records are written.
+    pub format: RecordFormat,
+    /// Bytes of its footer; 0 where it has none.
+    pub footer: u32,
     /// Its records.
     pub entries: Vec<FooterEntry>,
     /// It had no footer: one has to be written.
@@ -65,14 +71,15 @@ impl<'a> SegmentReader<'a> {
         let size = self.table.segment_size();
         let last = self.read(segment, size - BLOCK, BLOCK)?;
         let trailer = &last[(BLOCK - footer::TRAILER) as usize..];
-        let (_, count) = footer::decode_trailer(trailer, &self.uuid, segment)?;
-        let len = footer::footer_len(count);
+        let len = footer::decode_trailer(trailer, &self.uuid, segment)?.len;
         if len > size {
             return None;
         }
         let bytes = self.read(segment, size - len, len)?;
-        let (generation, entries) = footer::decode_footer(&bytes, &self.uuid, segment, size)?;
-        Some(Exact { segment, generation, entries: entries.to_vec(), torn: false })
+        let footer = footer::decode_footer(&bytes, &self.uuid, segment, size)?;
+        let (generation, format) = (footer.trailer.generation, footer.trailer.records);
+        let entries = footer.entries;
+        Some(Exact { segment, generation, format, footer: len, entries, torn: false })
     }
 
     /// The records of a segment opened as `generation`: from its footer, else from its data.
@@ -87,9 +94,9 @@ impl<'a> SegmentReader<'a> {
     }
 
     /// Whether it is worth computing a checksum: arbitrary bytes would claim enormous lengths.
-    fn is_plausible(&self, bytes: &[u8]) -> bool {
+    fn is_plausible(&self, bytes: &[u8], context: &RecordContext) -> bool {
         let most = self.table.segment_size() as usize / 4;
-        record::claims(bytes).is_some_and(|(ns, version, len)| {
+        record::claims(bytes, context).is_some_and(|(ns, version, len)| {
             ns < self.namespaces && version < self.version_limit && len <= most
         })
     }
@@ -106,24 +113,37 @@ impl<'a> SegmentReader<'a> {
             }
         }
         coverage_mark!(ExactScan);
+        // A header that was not written does not tell how records are.
+        let header = footer::decode_header(&data, &self.uuid, segment);
+        let known = header.filter(|(found, _)| *found == generation).map(|(_, format)| format);
+        let formats = match known {
+            Some(format) => vec![format],
+            None => vec![RecordFormat::Compact, RecordFormat::Fixed],
+        };
+        let of = |format| (format, self.records_in(&data, generation, format));
+        let found = formats.into_iter().map(of).find(|(_, entries)| !entries.is_empty());
+        let (format, entries) = found.unwrap_or_default();
+        Exact { segment, generation, format, footer: 0, entries, torn: true }
+    }
+
+    /// The records of a format in the bytes of a segment.
+    fn records_in(&self, data: &[u8], generation: u64, format: RecordFormat) -> Vec<FooterEntry> {
         let mut entries = Vec::new();
-        let mut at = footer::HEADER;
-        while at + record::HEADER as u32 <= size {
+        let (mut at, size) = (footer::HEADER, data.len() as u32);
+        while at + record::MIN_RECORD as u32 <= size {
             let bytes = &data[at as usize..];
-            let seed = record::seed(self.hash_seed, generation, at);
-            let Some(found) =
-                Some(bytes).filter(|b| self.is_plausible(b)).and_then(|b| record::decode(b, seed))
-            else {
+            let context = RecordContext::new(self.hash_seed, generation, at, format);
+            let plausible = Some(bytes).filter(|bytes| self.is_plausible(bytes, &context));
+            let Some(found) = plausible.and_then(|bytes| record::decode(bytes, &context)) else {
                 at += UNIT;
                 continue;
             };
-            let padded = record::padded_len(found.key.len(), found.value.len());
-            let (meta, len) = (found.meta, record::len(found.key.len(), found.value.len()) as u32);
+            let (meta, len) = (found.meta, found.len as u32);
             let hash = key_hash(self.hash_seed, meta.ns, found.key);
-            entries.push(FooterEntry::new(hash, &meta, at, len));
-            at += padded;
+            entries.push(FooterEntry { hash, meta, offset: at, len });
+            at += format.padded(len);
         }
-        Exact { segment, generation, entries, torn: true }
+        entries
     }
 }
 
@@ -143,19 +163,22 @@ impl<'a> SegmentReader<'a> {
 ///
 /// [`NamespaceState::may_lack_entries`]: crate::namespace::state::NamespaceState::may_lack_entries
 pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
-    core.table.restore_exact(exact.segment, exact.generation, &exact.entries);
+    let &Exact { segment, generation, format, footer, .. } = exact;
+    if format == RecordFormat::Fixed {
+        coverage_mark!(ExactFixed);
+    }
+    core.table.restore_exact(segment, generation, (format, footer), &exact.entries);
     if exact.torn && !exact.entries.is_empty() {
-        core.streams.enqueue_footer(exact.segment, exact.generation, &exact.entries);
+        core.streams.enqueue_footer(segment, generation, format, &exact.entries);
     }
     let namespaces = core.namespaces.list.read().clone();
     for e in &exact.entries {
-        let ns = usize::from(e.ns.get());
+        let ns = usize::from(e.meta.ns);
         // The slot of a dead record must not block the slot of a living one from an index line.
-        if !warm.get(ns).is_some_and(|w| *w) || core.why_dead(&namespaces[ns], &e.meta()).is_some()
-        {
+        if !warm.get(ns).is_some_and(|w| *w) || core.why_dead(&namespaces[ns], &e.meta).is_some() {
             continue;
         }
-        let (ns, hash, version) = (&namespaces[ns], e.hash.get(), e.version.get());
+        let (ns, hash, version) = (&namespaces[ns], e.hash, e.meta.version);
         let mut shard = core.shard(hash).lock();
         if ns.may_lack_entries() && !shard.knows_of(hash, version) {
             coverage_mark!(JournalledAgain);
@@ -169,8 +192,8 @@ pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
                 coverage_mark!(OlderInMemory);
                 shard.dram.remove(hash, older.ns, older.key());
             }
-            let at = Location { segment: exact.segment, offset_units: e.offset.get() / UNIT };
-            core.publish(&mut shard, hash, at, e.len.get());
+            let at = Location { segment: exact.segment, offset_units: e.offset / UNIT };
+            core.publish(&mut shard, hash, Appended { at, len: e.len });
         }
     }
 }

@@ -3,14 +3,17 @@
 
 use crate::device::AlignedBuf;
 use crate::format::BLOCK;
-use crate::format::footer::{self, FooterEntry};
-use crate::format::record;
+use crate::format::footer;
+use crate::format::footer_entries::{EntryList, EntryPosition};
+use crate::format::record::{self, RecordContext, RecordFormat};
 
 /// The segment that a stream appends to, and its open chunk.
 pub(super) struct OpenSegment {
     pub(super) id: u32,
     pub(super) generation: u64,
-    pub(super) entries: Vec<FooterEntry>,
+    /// How its records are written.
+    pub(super) format: RecordFormat,
+    pub(super) entries: EntryList,
     pub(super) chunk: AlignedBuf,
     pub(super) chunk_start: u32,
     pub(super) fill: u32,
@@ -26,17 +29,18 @@ impl OpenSegment {
     pub(super) fn assert_chunk(&self, chunk: &[u8], segment_size: u32, hash_seed: u64) {
         let (start, end) = (self.chunk_start, self.chunk_start + chunk.len() as u32);
         assert!(start.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK), "{start} to {end}");
-        let footer = segment_size - footer::footer_len(self.entries.len());
+        let footer = segment_size - footer::footer_len(&self.entries);
         assert!(end <= footer, "a chunk ends at {end}, its segment's footer begins at {footer}");
         if !cfg!(debug_assertions) {
             return;
         }
-        for entry in self.entries.iter().filter(|entry| entry.offset.get() >= start) {
-            let at = entry.offset.get();
-            let seed = record::seed(hash_seed, self.generation, at);
-            let found = record::decode(&chunk[(at - start) as usize..], seed);
-            let version = found.map(|record| record.meta.version);
-            assert_eq!(version, Some(entry.version.get()), "segment {} at {at}", self.id);
+        let entries = self.entries.read(&mut EntryPosition::default(), usize::MAX);
+        for entry in entries.iter().filter(|entry| entry.offset >= start) {
+            let at = entry.offset;
+            let context = RecordContext::new(hash_seed, self.generation, at, self.format);
+            let found = record::decode(&chunk[(at - start) as usize..], &context);
+            let found = found.map(|record| (record.meta, record.len as u32));
+            assert_eq!(found, Some((entry.meta, entry.len)), "segment {} at {at}", self.id);
         }
     }
 }

@@ -33,9 +33,9 @@ use std::collections::VecDeque;
 use crate::sync::Mutex;
 
 use crate::device::DeviceId;
-use crate::format::UNIT;
 use crate::format::checkpoint::SegmentEntry;
-use crate::format::footer::FooterEntry;
+use crate::format::footer_entries::FooterEntry;
+use crate::format::record::RecordFormat;
 
 /// What a segment is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +121,10 @@ struct Segment {
     max_expiry: AtomicU32,
     records: AtomicU32,
     bytes: AtomicU32,
+    /// How its records are written: a number of [`RecordFormat`].
+    format: AtomicU8,
+    /// Bytes of its footer, once it is sealed.
+    footer: AtomicU32,
     /// Records an index slot points at, about.
     live: AtomicU32,
     /// Chunk and footer writes not finished.
@@ -150,6 +154,8 @@ impl SegmentTable {
             max_expiry: AtomicU32::new(0),
             records: AtomicU32::new(0),
             bytes: AtomicU32::new(0),
+            format: AtomicU8::new(RecordFormat::default() as u8),
+            footer: AtomicU32::new(0),
             live: AtomicU32::new(0),
             pending: AtomicU32::new(0),
             journal_position: AtomicU64::new(0),
@@ -202,6 +208,23 @@ impl SegmentTable {
         self.at(segment).generation.load(Ordering::Acquire)
     }
 
+    /// How its records are written. Whoever reads a record of some generation asks for that first:
+    /// if the segment is used again in between, the record's checksum does not hold either way.
+    pub fn format(&self, segment: u32) -> RecordFormat {
+        let number = self.at(segment).format.load(Ordering::Acquire);
+        RecordFormat::from_number(number).expect("stored as one")
+    }
+
+    /// Bytes of its footer, at most those of the segment; 0 before it is sealed.
+    pub fn footer(&self, segment: u32) -> u32 {
+        self.at(segment).footer.load(Ordering::Acquire).min(self.size)
+    }
+
+    /// Its footer has so many bytes.
+    pub fn set_footer(&self, segment: u32, len: u32) {
+        self.at(segment).footer.store(len, Ordering::Release);
+    }
+
     fn set(&self, segment: u32, state: SegmentState) {
         self.at(segment).state.store(state as u8, Ordering::Release);
     }
@@ -243,16 +266,17 @@ impl SegmentTable {
     }
 
     /// Free to Open, with a new generation.
-    pub fn open(&self, segment: u32, generation: u64, journal_position: u64) {
+    pub fn open(&self, segment: u32, generation: u64, journal_position: u64, format: RecordFormat) {
         let s = self.at(segment);
         let before = s.generation.load(Ordering::Acquire);
         assert!(generation > before, "segment {segment}: generation {generation} after {before}");
         self.assert_no_write(segment);
         self.opened.fetch_add(1, Ordering::Relaxed);
         s.journal_position.store(journal_position, Ordering::Release);
+        s.format.store(format as u8, Ordering::Release);
         s.generation.store(generation, Ordering::Release);
         s.min_version.store(u64::MAX, Ordering::Relaxed);
-        for counter in [&s.max_expiry, &s.records, &s.bytes, &s.live, &s.pending] {
+        for counter in [&s.max_expiry, &s.records, &s.bytes, &s.live, &s.pending, &s.footer] {
             counter.store(0, Ordering::Relaxed);
         }
         self.step(segment, SegmentState::Free, SegmentState::Open);
@@ -364,11 +388,6 @@ impl SegmentTable {
         self.at(segment).journal_position.load(Ordering::Acquire)
     }
 
-    /// Records in it.
-    pub fn records(&self, segment: u32) -> u32 {
-        self.at(segment).records.load(Ordering::Relaxed)
-    }
-
     /// Records of it in the index, about.
     pub fn live(&self, segment: u32) -> u32 {
         self.at(segment).live.load(Ordering::Relaxed)
@@ -429,6 +448,8 @@ impl SegmentTable {
                 records: s.records.load(Ordering::Relaxed),
                 bytes: s.bytes.load(Ordering::Relaxed),
                 state,
+                format: self.format(id),
+                footer: self.footer(id),
             }
         };
         (0..self.len()).map(entry).collect()
@@ -443,6 +464,8 @@ impl SegmentTable {
         s.records.store(entry.records, Ordering::Relaxed);
         s.bytes.store(entry.bytes, Ordering::Relaxed);
         s.live.store(0, Ordering::Relaxed);
+        s.format.store(entry.format as u8, Ordering::Release);
+        s.footer.store(entry.footer, Ordering::Release);
         self.set(segment, SegmentState::Sealed);
     }
 
@@ -453,17 +476,25 @@ impl SegmentTable {
         self.set(segment, SegmentState::Sealing);
     }
 
-    /// Recovery: a segment holds just these records; with none it is free.
-    pub fn restore_exact(&self, segment: u32, generation: u64, records: &[FooterEntry]) {
-        let expiry = |e: &FooterEntry| if e.expiry.get() == 0 { u32::MAX } else { e.expiry.get() };
-        let padded = |e: &FooterEntry| e.len.get().next_multiple_of(UNIT);
+    /// Recovery: a segment holds just these records; with none it is free. Its footer has `footer`
+    /// bytes.
+    pub fn restore_exact(
+        &self,
+        segment: u32,
+        generation: u64,
+        (format, footer): (RecordFormat, u32),
+        records: &[FooterEntry],
+    ) {
+        let expiry = |e: &FooterEntry| if e.meta.expiry == 0 { u32::MAX } else { e.meta.expiry };
         let entry = SegmentEntry {
             generation,
-            min_version: records.iter().map(|e| e.version.get()).min().unwrap_or(u64::MAX),
+            min_version: records.iter().map(|e| e.meta.version).min().unwrap_or(u64::MAX),
             max_expiry: records.iter().map(expiry).max().unwrap_or(0),
             records: records.len() as u32,
-            bytes: records.iter().map(padded).sum(),
+            bytes: records.iter().map(|e| format.padded(e.len)).sum(),
             state: 2,
+            format,
+            footer,
         };
         self.restore(segment, &entry);
         if records.is_empty() {

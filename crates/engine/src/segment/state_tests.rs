@@ -2,6 +2,7 @@
 
 use super::state::*;
 use crate::device::DeviceId;
+use crate::format::record::RecordFormat;
 
 fn table() -> SegmentTable {
     let place = |n: u64| SegmentLocation { device: DeviceId(0), offset: n * 65536 };
@@ -14,7 +15,7 @@ fn table() -> SegmentTable {
 fn a_segment_goes_round() {
     let table = table();
     let s = table.take_free().unwrap();
-    table.open(s, 7, 0);
+    table.open(s, 7, 0, RecordFormat::Compact);
     table.record_added(s, 5, 100, 64);
     table.write_started(s);
     table.write_done(s);
@@ -32,7 +33,7 @@ fn a_segment_goes_round() {
 fn figures_are_those_of_what_a_segment_holds_now() {
     let table = table();
     let s = table.take_free().unwrap();
-    table.open(s, 7, 0);
+    table.open(s, 7, 0, RecordFormat::Compact);
     for version in 0..3 {
         table.record_added(s, version, 100, 64);
     }
@@ -54,7 +55,7 @@ fn figures_are_those_of_what_a_segment_holds_now() {
 fn a_segment_whose_write_failed_is_not_sealed_and_nobody_falls_over_it() {
     let table = table();
     let s = table.take_free().unwrap();
-    table.open(s, 7, 0);
+    table.open(s, 7, 0, RecordFormat::Compact);
     table.write_started(s);
     // A write has failed between a putter's look at the state and its sealing.
     assert!(table.retire(s) && !table.retire(s));
@@ -71,7 +72,7 @@ fn a_segment_whose_write_failed_is_not_sealed_and_nobody_falls_over_it() {
 fn a_write_of_the_last_use_keeps_the_next_one_from_beginning() {
     let table = table();
     let s = table.take_free().unwrap();
-    table.open(s, 7, 0);
+    table.open(s, 7, 0, RecordFormat::Compact);
     assert!(table.start_sealing(s));
     table.write_started(s);
     table.write_done(s);
@@ -84,9 +85,9 @@ fn a_write_of_the_last_use_keeps_the_next_one_from_beginning() {
 fn a_generation_is_never_used_twice() {
     let table = table();
     let s = table.take_free().unwrap();
-    table.open(s, 7, 0);
+    table.open(s, 7, 0, RecordFormat::Compact);
     assert!(table.retire(s) && table.try_again(s));
-    table.open(s, 7, 0);
+    table.open(s, 7, 0, RecordFormat::Compact);
 }
 
 #[test]
@@ -98,7 +99,7 @@ fn a_segment_of_checkpoints_is_none_of_records() {
     table.finish_restore();
     assert_eq!(table.free_count(), 2, "it is not free");
     let other = table.take_free().unwrap();
-    table.open(other, 8, 0);
+    table.open(other, 8, 0, RecordFormat::Compact);
     assert!(!table.restore_for_checkpoint(other), "it has records");
 }
 

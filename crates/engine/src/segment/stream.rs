@@ -14,12 +14,14 @@ use std::thread::Thread;
 
 use crate::sync::Mutex;
 
+use super::append::{AppendError, Appended, Object};
 use super::open_segment::OpenSegment;
 use super::state::{SegmentState, SegmentTable};
 use crate::device::AlignedBuf;
-use crate::format::footer::{self, FooterEntry, SegmentId};
+use crate::format::footer::{self, SegmentId};
+use crate::format::footer_entries::{EntryList, EntryPosition, FooterEntry};
 use crate::format::journal::Event;
-use crate::format::record::{self, Meta};
+use crate::format::record::{self, RecordContext, RecordFormat};
 use crate::format::{BLOCK, round_up};
 use crate::index::{Location, UNIT};
 use crate::journal::Journal;
@@ -50,30 +52,6 @@ const SPARE: usize = AHEAD as usize;
 
 /// Number of a job that writes a footer.
 const FOOTER: u64 = u64::MAX;
-
-/// Why a record was not appended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AppendError {
-    /// No segment is free.
-    NoFreeSegment,
-    /// Too many chunks wait for the device.
-    QueueFull,
-    /// Writes failed a moment ago.
-    Failing,
-}
-
-/// An object to append.
-#[derive(Debug, Clone, Copy)]
-pub struct Object<'a> {
-    /// Hash of namespace and key.
-    pub hash: u64,
-    /// What is stored with it.
-    pub meta: Meta,
-    /// The key.
-    pub key: &'a [u8],
-    /// The value.
-    pub value: &'a [u8],
-}
 
 /// A closed chunk or a footer on its way to the device.
 #[derive(Debug, Clone)]
@@ -121,6 +99,8 @@ pub struct Streams {
     totals: Arc<EngineCounters>,
     uuid: [u8; 16],
     hash_seed: u64,
+    /// How records are written.
+    format: RecordFormat,
 }
 
 /// What the streams need to know of the cache.
@@ -129,6 +109,8 @@ pub struct StreamsConfig {
     pub uuid: [u8; 16],
     /// Key of all hashes.
     pub hash_seed: u64,
+    /// How records are written.
+    pub format: RecordFormat,
     /// Closed chunks that may wait for the device.
     pub max_outstanding: u32,
 }
@@ -161,6 +143,7 @@ impl Streams {
             totals,
             uuid: config.uuid,
             hash_seed: config.hash_seed,
+            format: config.format,
         }
     }
 
@@ -173,35 +156,30 @@ impl Streams {
         object: &Object<'_>,
         now_ms: u64,
         awaited: Option<u64>,
-    ) -> Result<Location, AppendError> {
-        let padded = record::padded_len(object.key.len(), object.value.len());
+    ) -> Result<Appended, AppendError> {
+        let most = record::most_padded(object.key.len(), object.value.len());
         let mut open = self.open[stream as usize].lock();
-        self.make_room(&mut open, padded, now_ms)?;
+        self.make_room(&mut open, most, now_ms)?;
         let open = open.as_mut().expect("make_room has opened a segment");
         if open.fill == 0 || open.entries.is_empty() {
             open.since = now_ms;
         }
         let at = open.chunk_start + open.fill;
-        let seed = record::seed(self.hash_seed, open.generation, at);
-        let meta = &object.meta;
-        let len = record::encode(
-            &mut open.chunk[open.fill as usize..],
-            seed,
-            meta,
-            object.key,
-            object.value,
-        ) as u32;
+        let context = RecordContext::new(self.hash_seed, open.generation, at, self.format);
+        let (meta, out) = (object.meta, &mut open.chunk[open.fill as usize..]);
+        let len = record::encode(out, &context, &meta, object.key, object.value) as u32;
+        let padded = self.format.padded(len);
         // The memory may have held other records before.
         open.chunk[open.fill as usize..][len as usize..padded as usize].fill(0);
         open.fill += padded;
         open.awaited.extend(awaited);
-        open.entries.push(FooterEntry::new(object.hash, meta, at, len));
+        open.entries.push(&FooterEntry { hash: object.hash, meta, offset: at, len });
         self.table.record_added(open.id, meta.version, meta.expiry, padded);
         self.totals.record_bytes.add(u64::from(padded));
         if stream == StreamId::Reinserted {
             self.totals.reinserted_bytes.add(u64::from(padded));
         }
-        Ok(Location { segment: open.id, offset_units: at / UNIT })
+        Ok(Appended { at: Location { segment: open.id, offset_units: at / UNIT }, len })
     }
 
     /// Makes the stream's open chunk take `padded` more bytes: closes the chunk, seals the segment
@@ -218,7 +196,7 @@ impl Streams {
             self.lose(open);
         }
         if let Some(o) = open {
-            let limit = self.table.segment_size() - footer::footer_len(o.entries.len() + 1);
+            let limit = self.table.segment_size() - footer::next_footer_len(&o.entries);
             // A new chunk would start at the next block.
             let in_chunk = o.fill + padded <= o.chunk.len() as u32;
             let end = if in_chunk {
@@ -291,17 +269,18 @@ impl Streams {
         // Recovery looks for the records of a segment without footer only if it knows that it was
         // opened.
         self.journal.append(Event::Open { segment: id }, generation);
-        self.table.open(id, generation, journal_position);
+        self.table.open(id, generation, journal_position, self.format);
         let place = self.table.place(id);
         tracing::debug!(device = place.device.0, offset = place.offset, "segment opened");
         let mut chunk = self.chunk_for(0, footer::HEADER + padded);
-        let name = SegmentId { uuid: self.uuid, segment: id, generation };
+        let name = self.name(id, generation, self.format);
         footer::encode_header(&mut chunk, &name);
         self.totals.metadata_bytes.add(footer::HEADER.into());
         Ok(OpenSegment {
             id,
             generation,
-            entries: Vec::new(),
+            format: self.format,
+            entries: EntryList::new(generation, self.format),
             chunk,
             chunk_start: 0,
             fill: footer::HEADER,
@@ -356,12 +335,8 @@ impl Streams {
         if o.fill > 0 {
             self.close_chunk(&mut o, 0);
         }
-        let len = footer::footer_len(o.entries.len());
-        let mut data = AlignedBuf::zeroed(len as usize);
-        let name = SegmentId { uuid: self.uuid, segment: o.id, generation: o.generation };
-        footer::encode_footer(&mut data, &name, &o.entries);
-        self.totals.metadata_bytes.add(len.into());
-        let start = self.table.segment_size() - len;
+        let data = self.footer(&self.name(o.id, o.generation, o.format), &o.entries);
+        let start = self.table.segment_size() - data.len() as u32;
         assert!(
             o.chunk_start <= start,
             "records reach into the footer: {} > {start}",
@@ -372,32 +347,47 @@ impl Streams {
             // A write of it has failed meanwhile: what there is of it is given up.
             return self.table.write_done(o.id);
         }
-        self.footers.fetch_add(1, Ordering::Relaxed);
-        self.push_job(WriteJob {
-            segment: o.id,
-            start,
-            data: Arc::new(data),
-            awaited: Vec::new(),
-            since: 0,
-            number: FOOTER,
-        });
+        self.push_footer(o.id, start, data);
     }
 
-    /// Queues a footer for a segment that recovery found without one.
-    pub fn enqueue_footer(&self, segment: u32, generation: u64, entries: &[FooterEntry]) {
-        let len = footer::footer_len(entries.len());
+    fn name(&self, segment: u32, generation: u64, records: RecordFormat) -> SegmentId {
+        SegmentId { uuid: self.uuid, segment, generation, records }
+    }
+
+    /// The footer of a segment, which is known to be as long from now on.
+    fn footer(&self, name: &SegmentId, entries: &EntryList) -> AlignedBuf {
+        let len = footer::footer_len(entries);
         let mut data = AlignedBuf::zeroed(len as usize);
-        footer::encode_footer(
-            &mut data,
-            &SegmentId { uuid: self.uuid, segment, generation },
-            entries,
-        );
+        footer::encode_footer(&mut data, name, entries);
         self.totals.metadata_bytes.add(len.into());
-        self.table.write_started(segment);
+        self.table.set_footer(name.segment, len);
+        data
+    }
+
+    fn push_footer(&self, segment: u32, start: u32, data: AlignedBuf) {
         self.footers.fetch_add(1, Ordering::Relaxed);
-        let start = self.table.segment_size() - len;
         let (data, awaited) = (Arc::new(data), Vec::new());
         self.push_job(WriteJob { segment, start, data, awaited, since: 0, number: FOOTER });
+    }
+
+    /// Queues a footer for a segment that recovery found without one. It takes no more than was
+    /// kept for it when the records were written: those that are lost need no entry, and a gap
+    /// costs less than one.
+    pub fn enqueue_footer(
+        &self,
+        segment: u32,
+        generation: u64,
+        records: RecordFormat,
+        entries: &[FooterEntry],
+    ) {
+        let mut list = EntryList::new(generation, records);
+        entries.iter().for_each(|entry| list.push(entry));
+        let data = self.footer(&self.name(segment, generation, records), &list);
+        let start = self.table.segment_size() - data.len() as u32;
+        let last = entries.last().map_or(footer::HEADER, |e| e.offset + e.len);
+        assert!(last <= start, "records of segment {segment} reach into the footer: {last}");
+        self.table.write_started(segment);
+        self.push_footer(segment, start, data);
     }
 
     /// Closes chunks whose first record came before `before_ms`; with `seal`, seals their segments
@@ -431,7 +421,7 @@ impl Streams {
     /// Closes the open chunk, and seals its segment when nothing would fit behind.
     fn close_or_seal(&self, open: &mut Option<OpenSegment>) {
         let Some(o) = open else { return };
-        let room = self.table.segment_size() - footer::footer_len(o.entries.len() + 1);
+        let room = self.table.segment_size() - footer::next_footer_len(&o.entries);
         if o.chunk_start + round_up(o.fill.into(), BLOCK.into()) as u32 + BLOCK > room {
             self.seal(open);
         } else {
@@ -493,18 +483,19 @@ impl Streams {
             .find_map(|job| cut(job.start, &job.data))
     }
 
-    /// Some records of an open segment, from that number on; `None` when no stream holds it.
+    /// Some records of an open segment, from a position on that moves behind them; `None` when no
+    /// stream holds it.
     pub fn entries(
         &self,
         segment: u32,
         generation: u64,
-        from: usize,
+        from: &mut EntryPosition,
         most: usize,
     ) -> Option<Vec<FooterEntry>> {
         self.open.iter().find_map(|stream| {
             let open = stream.lock();
             let open = open.as_ref().filter(|o| o.id == segment && o.generation == generation)?;
-            Some(open.entries.iter().skip(from).take(most).copied().collect())
+            Some(open.entries.read(from, most))
         })
     }
 

@@ -10,7 +10,7 @@ use super::{
 use crate::config::Config;
 use crate::device::area::MmapMedia;
 use crate::device::{DeviceId, DeviceInfo};
-use crate::format::record::{self, Meta};
+use crate::format::record::{self, Meta, RecordFormat};
 use crate::geometry;
 use crate::journal::Journal;
 use crate::stats::EngineCounters;
@@ -43,7 +43,12 @@ impl Bench {
         let journal = Arc::new(Journal::create(media, &[7; 16], 1, 0..0, 0).expect("made"));
         let versions = Arc::new(Versions::new(1, u64::MAX >> 1));
         let totals = Arc::new(EngineCounters::default());
-        let config = StreamsConfig { uuid: [7; 16], hash_seed: 7, max_outstanding: 16 };
+        let config = StreamsConfig {
+            uuid: [7; 16],
+            hash_seed: 7,
+            format: RecordFormat::Compact,
+            max_outstanding: 16,
+        };
         let streams = Streams::new(&config, table.clone(), versions, journal, totals);
         Self { table, streams, device: Mutex::new(()) }
     }
@@ -122,7 +127,7 @@ fn memory_that_is_used_again_writes_nothing_of_what_it_held() {
         bench.streams.flush(u64::MAX, false);
         let job = bench.streams.next_job().expect("a chunk to write");
         memory.push(job.data.as_ptr());
-        let end = if version == 1 { job.data.len() } else { record::len(3, len) };
+        let end = if version == 1 { job.data.len() } else { record::most_len(3, len) };
         assert!(job.data[end..].iter().all(|&byte| byte == 0), "{version}");
         bench.table.write_done(job.segment);
         bench.streams.job_done(&job);
@@ -147,7 +152,7 @@ fn four_gib_of_1_kib_values_fit_4_7_gib_of_flash_and_the_index_of_256_mib() {
         let meta = Meta { ns: 0, version: records + 1, expiry: 0, group: 0, epoch_slot: 0 };
         let object = Object { hash: records, meta, key: &[7; 32], value: &[7; 1024] };
         match bench.streams.append(StreamId::New, &object, 0, None) {
-            Ok(at) if *first.get_or_insert(at.segment) != at.segment => break,
+            Ok(record) if *first.get_or_insert(record.at.segment) != record.at.segment => break,
             Ok(_) => records += 1,
             Err(_) => bench.write_all(),
         }

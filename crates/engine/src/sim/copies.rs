@@ -48,7 +48,7 @@ fn counters_that_never_rest_hold_up_nobodys_copy_and_are_copied_themselves() {
         pass(&mut world, &mut life, 1);
     }
     let written = life.core.stats().totals.record_bytes - before;
-    let record = crate::format::record::padded_len("counter-0".len(), 3);
+    let record = crate::format::record::usual_padded("counter-0".len(), 3);
     let most = u64::from(record) * counters.len() as u64 * (4 * IN_TIME as u64 / 40 + 1);
     assert!(0 < written && written <= most, "{written} bytes of copies, {most} are plenty");
     let life = crash(&mut world, life, Crash::Process);

@@ -25,6 +25,14 @@ pub struct Setup {
     pub namespaces: Vec<Options>,
     /// Keys of each namespace.
     pub keys: u32,
+    /// Lives, from the first on, that write records as format 1 did. Runs that were kept before
+    /// there was another format do so always.
+    #[serde(default = "always")]
+    pub fixed_lives: u64,
+}
+
+fn always() -> u64 {
+    u64::MAX
 }
 
 /// What may change between two lives.
@@ -327,6 +335,7 @@ impl Setup {
                 options(false, true, 0),
             ],
             keys: 90,
+            fixed_lives: 0,
         }
     }
 }

@@ -69,6 +69,7 @@ impl World {
         config.segment_size = Some(setup.segment_kib << 10);
         config.reinsertion = setup.reinsertion;
         config.write_budget = setup.write_budget;
+        config.fixed_lives = setup.fixed_lives;
         let sizes: Vec<u64> = setup
             .segments
             .iter()
@@ -315,15 +316,16 @@ impl Life {
         let most = (core.table.segment_size() - at.offset()).min(slot.size_class().max_bytes());
         let mut bytes = vec![0; most as usize];
         machine.peek(place.device, place.offset + u64::from(at.offset()), &mut bytes);
-        let seed = record::seed(core.hash_seed, core.table.generation(at.segment), at.offset());
-        let found = record::decode(&bytes, seed)?;
+        let generation = core.table.generation(at.segment);
+        let context = core.record_context(at.segment, generation, at.offset());
+        let found = record::decode(&bytes, &context)?;
         let shard = core.shard(hash).lock();
         let namespaces = core.namespaces.list.read();
         let alive = found.key == key
             && found.meta.ns == u16::from(ns)
             && !namespaces[usize::from(ns)].is_killed(&found.meta)
             && !shard.is_superseded(hash, found.meta.version);
-        let len = record::len(found.key.len(), found.value.len()) as u64;
+        let len = found.len as u64;
         let (device, offset) = (place.device, place.offset + u64::from(at.offset()));
         alive.then_some(Copied { version: found.meta.version, device, offset, len })
     }
@@ -340,11 +342,9 @@ impl Life {
             }
             machine.peek(place.device, place.offset, &mut bytes);
             for at in (footer::HEADER as usize..bytes.len()).step_by(UNIT as usize) {
-                let claimed = record::claims(&bytes[at..]).map(|(_, _, len)| len);
-                let Some(len) = claimed.filter(|len| at + len <= bytes.len()) else { continue };
-                let seed = record::seed(core.hash_seed, generation, at as u32);
-                let Some(record) = record::decode(&bytes[at..], seed) else { continue };
-                let (from, to) = (at as u64 / 512 * 512, (at + len) as u64);
+                let context = core.record_context(segment, generation, at as u32);
+                let Some(record) = record::decode(&bytes[at..], &context) else { continue };
+                let (from, to) = (at as u64 / 512 * 512, (at + record.len) as u64);
                 if !machine.is_durable(place.device, place.offset + from, to - from) {
                     found.insert((record.meta.ns, record.key.to_vec()));
                 }
@@ -362,8 +362,9 @@ impl Life {
         let at = slot.location();
         let most = slot.size_class().max_bytes();
         let Some(bytes) = core.streams.read(at.segment, at.offset(), most) else { return false };
-        let seed = record::seed(core.hash_seed, core.table.generation(at.segment), at.offset());
-        record::decode(&bytes, seed).is_some_and(|r| r.key == key && r.meta.ns == u16::from(ns))
+        let generation = core.table.generation(at.segment);
+        let context = core.record_context(at.segment, generation, at.offset());
+        record::decode(&bytes, &context).is_some_and(|r| r.key == key && r.meta.ns == u16::from(ns))
     }
 
     /// Whether this version of the key is in the DRAM tier or on flash, and stays there over a

@@ -5,7 +5,7 @@ use crate::api::{DropReason, NO_EXPIRY};
 use crate::core::Core;
 use crate::format::record;
 use crate::index::{Location, SizeClass, Slot};
-use crate::segment::{AppendError, Object, StreamId};
+use crate::segment::{AppendError, Appended, Object, StreamId};
 use crate::shard::Shard;
 use crate::tier::admission::Admission;
 use crate::tier::{DramEntry, NOWHERE};
@@ -46,7 +46,7 @@ impl Core {
         // its slot would take the newer record's place.
         debug_assert!(!shard.is_superseded(entry.hash, entry.version), "{entry:?} is superseded");
         let (key, value) = entry.data.split_at(entry.key_len as usize);
-        let len = record::padded_len(key.len(), value.len());
+        let len = record::usual_padded(key.len(), value.len());
         let popularity = || shard.sketch.estimate(entry.hash);
         self.admission
             .admit(admission, popularity, len, self.table.free_count(), || self.written())?;
@@ -55,9 +55,9 @@ impl Core {
         let stream = if short { StreamId::ShortTtl } else { StreamId::New };
         let object = Object { hash: entry.hash, meta: entry.meta(), key, value };
         let awaited = if let Admission::Through(id) = admission { Some(id) } else { None };
-        let at = self.append(stream, &object, awaited)?;
-        self.publish(shard, entry.hash, at, len);
-        Ok(at)
+        let appended = self.append(stream, &object, awaited)?;
+        self.publish(shard, entry.hash, appended);
+        Ok(appended.at)
     }
 
     pub(crate) fn append(
@@ -65,7 +65,7 @@ impl Core {
         stream: StreamId,
         object: &Object<'_>,
         awaited: Option<u64>,
-    ) -> Result<Location, DropReason> {
+    ) -> Result<Appended, DropReason> {
         self.streams.append(stream, object, self.time.millis(), awaited).map_err(|e| match e {
             AppendError::NoFreeSegment => DropReason::NoFreeSegment,
             AppendError::QueueFull => DropReason::QueueFull,
@@ -96,7 +96,8 @@ impl Core {
     }
 
     /// Points the index at a record.
-    pub(crate) fn publish(&self, shard: &mut Shard, hash: u64, at: Location, len: u32) {
+    pub(crate) fn publish(&self, shard: &mut Shard, hash: u64, record: Appended) {
+        let Appended { at, len } = record;
         debug_assert!(at.offset() + len <= self.table.segment_size(), "{at:?} of {len} bytes");
         let class = SizeClass::from_bytes(len).expect("a quarter of a segment fits a size class");
         self.grow_index(shard);

@@ -8,9 +8,11 @@ use std::path::Path;
 pub const OBJECTS: u32 = 120;
 /// Removed one by one.
 pub const REMOVED: u32 = 7;
-/// How an image is opened.
+/// How an image is opened, and made. That of format 1 has 1 MiB.
 pub fn config(dir: &Path) -> Config {
-    let flash = DeviceConfig { path: dir.join("flash"), size: 1 << 20 };
+    let path = dir.join("flash");
+    let size = std::fs::metadata(&path).map_or(2 << 20, |file| file.len());
+    let flash = DeviceConfig { path, size };
     let mut config = Config::new(dir, vec![flash]);
     config.memory = 16 << 20;
     config.journal_size = 32 << 10;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use afterglow_engine::device::area::boot_id;
 use afterglow_engine::format::FORMAT_VERSION;
 use afterglow_engine::format::state::StateFile;
-use afterglow_engine::{Cache, OpenError};
+use afterglow_engine::{Cache, OpenError, PutOptions};
 
 mod content;
 
@@ -66,25 +66,63 @@ fn what_must_be_there() -> [Vec<u32>; 2] {
 }
 
 #[test]
-fn an_image_of_format_1_opens_warm_after_a_clean_stop() {
-    assert_eq!(hits(&unpack("1/clean")), what_must_be_there());
+fn an_image_opens_warm_after_a_clean_stop() {
+    for format in ["1", "2"] {
+        assert_eq!(hits(&unpack(&format!("{format}/clean"))), what_must_be_there(), "{format}");
+    }
 }
 
 #[test]
-fn an_image_of_format_1_opens_warm_after_the_death_of_its_process() {
-    let dir = unpack("1/killed");
-    // The image says that it is of another boot than this one.
-    change_state(&dir, |state| state.boot_id = boot_id().unwrap().0);
-    assert_eq!(hits(&dir), what_must_be_there());
+fn an_image_opens_warm_after_the_death_of_its_process() {
+    for format in ["1", "2"] {
+        let dir = unpack(&format!("{format}/killed"));
+        // The image says that it is of another boot than this one.
+        change_state(&dir, |state| state.boot_id = boot_id().unwrap().0);
+        assert_eq!(hits(&dir), what_must_be_there(), "{format}");
+    }
 }
 
 #[test]
-fn an_image_of_format_1_from_another_boot_is_cold_where_values_change() {
-    let dir = unpack("1/killed");
-    change_state(&dir, |state| state.boot_id = [7; 16]);
-    let [rows, chunks] = hits(&dir);
-    assert!(rows.is_empty(), "removals may have been lost with the power: {rows:?}");
-    assert_eq!(chunks, what_must_be_there()[1]);
+fn an_image_from_another_boot_is_cold_where_values_change() {
+    for format in ["1", "2"] {
+        let dir = unpack(&format!("{format}/killed"));
+        change_state(&dir, |state| state.boot_id = [7; 16]);
+        let [rows, chunks] = hits(&dir);
+        assert!(rows.is_empty(), "removals may have been lost with the power: {rows:?}");
+        assert_eq!(chunks, what_must_be_there()[1], "{format}");
+    }
+}
+
+/// Objects of both formats are beside one another, until those of the older are reclaimed.
+#[test]
+fn an_image_of_format_1_is_written_on_and_opened_again_until_nothing_of_it_is_left() {
+    let dir = unpack("1/clean");
+    for life in 0..4 {
+        let cache = Cache::open(content::config(&dir.0)).unwrap();
+        while cache.stats().loading {
+            std::thread::yield_now();
+        }
+        let [rows, chunks] = content::namespaces(&cache).unwrap();
+        for n in (0..content::OBJECTS).filter(|n| is_there(*n)) {
+            for ns in [&rows, &chunks] {
+                let hit = ns.get_blocking(&content::key(n));
+                assert!(life > 1 || hit.is_some(), "object {n} of the older format");
+                if let Some(hit) = hit {
+                    assert_eq!(hit.value, content::value(n), "object {n}");
+                }
+            }
+        }
+        let new = (0..60).map(|n| content::OBJECTS + life * 60 + n);
+        for n in new.clone() {
+            let _ = rows.put(&content::key(n), &content::value(n), PutOptions::default());
+        }
+        let is_found = |n: &u32| rows.get_blocking(&content::key(*n)).is_some();
+        assert_eq!(new.filter(is_found).count(), 60, "what was put in life {life}");
+        cache.close();
+    }
+    // An earlier release must refuse what it would not understand.
+    let state = std::fs::read(dir.0.join("state")).unwrap();
+    assert_eq!(state[8..12], FORMAT_VERSION.to_le_bytes());
 }
 
 #[test]

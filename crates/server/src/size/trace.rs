@@ -13,7 +13,7 @@ use std::{
 };
 
 use afterglow_engine::{
-    format::{key_hash, record::padded_len},
+    format::{key_hash, record::usual_padded},
     tier::{DramEntry, DramTier, EntryState, NOWHERE},
 };
 use bytes::Bytes;
@@ -112,7 +112,7 @@ impl Replay {
     /// What the tiers of a cache that begins empty answer. Takes as much memory as its DRAM tier.
     pub fn hit_ratio(&self, plan: &Plan) -> HitRatio {
         let mut dram = DramTier::new(usize::try_from(plan.outlook.dram).unwrap_or(usize::MAX));
-        let record = u64::from(padded_len(0, plan.objects.size as usize));
+        let record = u64::from(usual_padded(0, plan.objects.size as usize));
         let mut flash = LeastRecentlyUsed::new(
             plan.outlook.flash_records(plan.objects.size as usize).saturating_mul(record),
             plan.outlook.index_objects(),
@@ -121,7 +121,7 @@ impl Replay {
         let mut evicted = Vec::new();
         for request in &self.requests {
             let key = request.hash.to_le_bytes();
-            let on_flash = flash.touch(request.hash, padded_len(0, request.len as usize));
+            let on_flash = flash.touch(request.hash, usual_padded(0, request.len as usize));
             if dram.get(request.hash, 0, &key).is_some() {
                 from_dram += 1;
                 continue;

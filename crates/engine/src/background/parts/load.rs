@@ -2,10 +2,11 @@
 
 use crate::api::DropReason;
 use crate::core::Core;
-use crate::format::checkpoint::Header;
-use crate::format::footer::FooterEntry;
+use crate::format::checkpoint::{Header, SlotPacking};
+use crate::format::footer_entries::FooterEntry;
 use crate::index::{IndexWriter, Location, Slot, UNIT};
 use crate::recovery::LoadPlan;
+use crate::segment::Appended;
 use crate::segment::SegmentState;
 use crate::sync::atomic::Ordering;
 use std::collections::VecDeque;
@@ -134,8 +135,12 @@ impl Load {
         first: u64,
         lines: &[[u64; 8]],
     ) {
+        let packing = self.checkpoint.map_or(SlotPacking::Format2, |(header, _)| header.packing);
         for (line, words) in (first as usize..).zip(lines) {
-            let mut words = *words;
+            let mut words = match packing {
+                SlotPacking::Format1 => words.map(Slot::word_of_format_1),
+                SlotPacking::Format2 => *words,
+            };
             for word in &mut words {
                 let Some(segment) = Slot::from_word(*word).map(|s| s.location().segment) else {
                     continue;
@@ -185,15 +190,14 @@ impl Load {
     ) {
         let Some(old) = &self.old else { return };
         for e in entries {
-            let (hash, at) =
-                (e.hash.get(), Location { segment, offset_units: e.offset.get() / UNIT });
+            let (hash, at) = (e.hash, Location { segment, offset_units: e.offset / UNIT });
             let old = &old[hash as usize & (old.len() - 1)];
             if old.peek(hash).is_none_or(|s| s.location() != at) {
                 continue;
             }
             let mut shard = core.shard(hash).lock();
-            if shard.index.peek(hash).is_none() && !shard.is_superseded(hash, e.version.get()) {
-                core.publish(&mut shard, hash, at, e.len.get());
+            if shard.index.peek(hash).is_none() && !shard.is_superseded(hash, e.meta.version) {
+                core.publish(&mut shard, hash, Appended { at, len: e.len });
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A segment being freed.
 
-use crate::format::footer::FooterEntry;
+use crate::format::footer_entries::FooterEntry;
 use std::collections::VecDeque;
 
 /// A segment being freed.
