@@ -99,21 +99,30 @@ fn is_near(version: u64, generation: u64) -> bool {
     (-NEAR_VERSIONS..NEAR_VERSIONS).contains(&(version.wrapping_sub(generation) as i64))
 }
 
-/// Writes fields one behind the other.
-pub(super) struct FieldWriter<'a> {
-    out: &'a mut [u8],
-    /// Bytes written.
-    pub(super) at: usize,
+/// Writes fields one behind the other. Each is stored with eight bytes, of which the next one
+/// takes back what is too many: a copy of a length that is not known takes longer.
+pub(super) struct FieldWriter {
+    out: [u8; ROOM],
+    at: usize,
 }
 
-impl<'a> FieldWriter<'a> {
-    pub(super) fn new(out: &'a mut [u8]) -> Self {
-        Self { out, at: 0 }
+/// More than the fields of any structure, and what the last store has too many.
+const ROOM: usize = 64;
+
+impl FieldWriter {
+    pub(super) fn new() -> Self {
+        Self { out: [0; ROOM], at: 0 }
     }
 
-    /// The low bytes of a number.
+    /// What was written.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.out[..self.at]
+    }
+
+    /// The low bytes of a number, at most eight.
     pub(super) fn put(&mut self, n: u64, bytes: usize) {
-        self.out[self.at..self.at + bytes].copy_from_slice(&n.to_le_bytes()[..bytes]);
+        debug_assert!(bytes == 8 || n >> (8 * bytes) == 0 || bytes == NEAR, "{n} in {bytes}");
+        self.out[self.at..self.at + 8].copy_from_slice(&n.to_le_bytes());
         self.at += bytes;
     }
 
@@ -149,12 +158,20 @@ impl<'a> FieldCursor<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// A number of so many bytes, at most eight; `None` at the end.
+    /// A number of so many bytes, one to eight; `None` at the end.
     pub(super) fn take(&mut self, bytes: usize) -> Option<u64> {
-        let mut word = [0; 8];
-        word[..bytes].copy_from_slice(self.bytes.get(self.at..self.at + bytes)?);
+        let rest = self.bytes.get(self.at..)?;
+        let word = match rest.first_chunk() {
+            // One load, and what is too many is cut off.
+            Some(word) => u64::from_le_bytes(*word) & (u64::MAX >> (64 - 8 * bytes)),
+            None => {
+                let mut word = [0; 8];
+                word[..bytes].copy_from_slice(rest.get(..bytes)?);
+                u64::from_le_bytes(word)
+            }
+        };
         self.at += bytes;
-        Some(u64::from_le_bytes(word))
+        Some(word)
     }
 
     /// The byte of flags.

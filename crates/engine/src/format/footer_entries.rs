@@ -99,8 +99,7 @@ impl EntryList {
     pub fn push(&mut self, entry: &FooterEntry) {
         let moved = entry.offset != self.next;
         let flags = Flags::of(&entry.meta, self.generation, entry.len, moved);
-        let mut out = [0; MAX_ENTRY];
-        let mut fields = FieldWriter::new(&mut out);
+        let mut fields = FieldWriter::new();
         fields.put(flags.0.into(), 1);
         fields.put(entry.hash, 8);
         fields.put_fields(flags, &entry.meta, self.generation);
@@ -108,8 +107,7 @@ impl EntryList {
         if moved {
             fields.put((entry.offset / UNIT).into(), OFFSET);
         }
-        let len = fields.at;
-        self.bytes.extend_from_slice(&out[..len]);
+        self.bytes.extend_from_slice(fields.bytes());
         self.count += 1;
         self.next = entry.offset + self.records.padded(entry.len);
     }

@@ -144,13 +144,14 @@ pub fn encode(
     assert!(context.format == RecordFormat::Compact, "records of format 1 are only read");
     let key_bytes = key_bytes(key.len());
     let flags = Flags::of(meta, context.generation, value.len() as u32, key_bytes == 2);
-    let mut header = FieldWriter::new(&mut out[CHECKSUM..]);
+    let mut header = FieldWriter::new();
     header.put(flags.0.into(), 1);
     header.put_fields(flags, meta, context.generation);
     header.put(key.len() as u64, key_bytes);
     header.put(value.len() as u64, flags.len_bytes());
-    let at = CHECKSUM + header.at;
+    let at = CHECKSUM + header.bytes().len();
     let len = at + key.len() + value.len();
+    out[CHECKSUM..at].copy_from_slice(header.bytes());
     out[at..at + key.len()].copy_from_slice(key);
     out[at + key.len()..len].copy_from_slice(value);
     let sum = checksum(context.seed, &out[CHECKSUM..len]).to_le_bytes();
