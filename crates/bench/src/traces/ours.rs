@@ -16,7 +16,7 @@ use std::{path::Path, time::Duration};
 use afterglow_engine::{
     Cache, Config, DeviceConfig, Mutability, Namespace, NamespaceOptions, Outlook, PutOptions,
     Resized, Stats, Tier,
-    format::{footer, record},
+    format::{footer, footer_entries::usual_entry, record},
     tier::{DramTier, ENTRY_OVERHEAD},
 };
 
@@ -52,7 +52,7 @@ const NAP: Duration = Duration::from_micros(50);
 /// What a value of so many bytes takes in either tier.
 pub fn cost(len: u32) -> Cost {
     let dram = KEY + len as usize + ENTRY_OVERHEAD;
-    Cost { dram: dram as u32, flash: record::padded_len(KEY, len as usize) }
+    Cost { dram: dram as u32, flash: record::usual_padded(KEY, len as usize) }
 }
 
 /// A cache to be opened for a trace.
@@ -92,7 +92,7 @@ impl Plan {
         }
         config.memory = memory_for(&config, size, dram_tier)?;
         config.devices = vec![DeviceConfig { path: dir.join("flash"), size }];
-        let largest = (segment / 4) as usize - record::HEADER - KEY;
+        let largest = (segment / 4) as usize - record::most_len(KEY, 0);
         let room = Room {
             dram,
             flash,
@@ -127,7 +127,8 @@ impl Plan {
 /// Bytes of records of this size that a segment holds.
 fn segment_holds(segment: u64, record: u64) -> u64 {
     let chunk = (segment / CHUNKS).min(LARGEST_CHUNK);
-    let footer = u64::from(footer::footer_len((segment / record) as usize));
+    let entries = (segment / record) as usize * usual_entry(record as u32);
+    let footer = u64::from(footer::len_with(entries));
     // The block with the header, and half a block for the chunk that each reclaim closes.
     let lost = if record.is_multiple_of(BLOCK) { BLOCK } else { BLOCK + BLOCK / 2 };
     (segment - footer - lost) * (chunk / record * record) / chunk
