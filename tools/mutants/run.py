@@ -41,6 +41,8 @@ HISTORIES = {
         "journal::tests",
         "close::tests",
         "format::checkpoint_tests",
+        "record::tests",
+        "search::tests",
     ],
     "rowcache": ["intents::table::tests", "remade_tests", "claims::tests"],
     "ring": [

@@ -8,12 +8,14 @@
 //! ```
 //! Flags and fields are those of [`super::fields`], with the length of the value. The structure's
 //! own flag says that the length of the key has two bytes. The checksum is the low 48 bits of
-//! XXH3-64 over everything behind it. Its seed is the cache's hash seed, the segment's generation
-//! and the record's offset in the segment. So a record of an earlier generation, of another cache
-//! or in a wrong place fails the check.
+//! XXH3-64 over everything behind it. Its seed is the cache's hash seed, the segment's generation,
+//! the record's offset in the segment and its format. So a record of an earlier generation, of
+//! another cache or in a wrong place fails the check.
 //!
 //! Segments that format 1 wrote have records of [`fixed`] length fields. They are read as they are,
-//! until they are reclaimed.
+//! until they are reclaimed. Both formats have their checksum in the same place and over the same
+//! bytes. Without the format in its seed, a record of one could be whole in the other, with another
+//! key: who puts values could see to that.
 
 mod fixed;
 #[cfg(test)]
@@ -88,9 +90,11 @@ impl RecordContext {
     /// That of a record at `offset` of a segment of `generation`, whose records have this format.
     #[must_use]
     pub fn new(hash_seed: u64, generation: u64, offset: u32, format: RecordFormat) -> Self {
+        // Offsets have 24 bits. Format 1 had the offset alone.
+        let place = u64::from(offset) | (format as u64 - RecordFormat::Fixed as u64) << 32;
         // Each input goes through the bijection of its own, so that no two places of a segment
         // share a seed.
-        let seed = mix(mix(hash_seed ^ mix(generation)) ^ u64::from(offset));
+        let seed = mix(mix(hash_seed ^ mix(generation)) ^ place);
         Self { seed, generation, format }
     }
 

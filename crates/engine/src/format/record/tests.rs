@@ -79,3 +79,55 @@ fn seeds_differ_by_generation_and_place() {
         assert_ne!(seed(1, 2, 64), seed(1, 2, 64 + (chunk << 20)), "chunk {chunk}");
     }
 }
+
+/// In both formats the checksum is in the same place and over the same bytes. Whoever puts a value
+/// chooses its length and its expiry.
+#[test]
+fn a_record_of_format_1_is_none_of_another_key_in_todays() {
+    let meta = Meta { ns: 2, version: 7, expiry: 0x7000_0001, ..Meta::default() };
+    let [fixed, compact] =
+        [RecordFormat::Fixed, RecordFormat::Compact].map(|format| context(1 << 20, format));
+    let value = vec![b'x'; 17 + (1 << 16) - 32 - 3];
+    let mut buf = vec![0; most_len(3, value.len())];
+    let len = encode(&mut buf, &fixed, &meta, b"key", &value);
+    let (ns, _, claimed) = claims(&buf, &compact).expect("a header");
+    assert_eq!((ns, claimed), (0, len), "as many bytes, of another namespace, with no key");
+    assert_eq!(decode(&buf, &compact), None);
+}
+
+#[test]
+fn at_the_bounds_of_its_fields_a_record_reads_back() {
+    let (generation, near) = (1u64 << 45, 1u64 << 39);
+    let here = context(generation, RecordFormat::Compact);
+    let reads_back = |meta: Meta, key: usize, value: usize| {
+        let (key, value) = (vec![1; key], vec![2; value]);
+        let mut buf = vec![0xa5; most_len(key.len(), value.len())];
+        let len = encode(&mut buf, &here, &meta, &key, &value);
+        assert_eq!(decode(&buf, &here), Some(Record { meta, key: &key, value: &value, len }));
+        len - key.len() - value.len()
+    };
+    let versions = [
+        (generation, 5),
+        (generation + near - 1, 5),
+        (generation + near, 8),
+        (generation - near, 5),
+        (generation - near - 1, 8),
+        (0, 8),
+        (u64::MAX, 8),
+    ];
+    for (version, bytes) in versions {
+        for (ns, ns_bytes) in [(0, 1), (0xff, 1), (0x100, 2), (u16::MAX, 2)] {
+            let meta = Meta { ns, version, ..Meta::default() };
+            assert_eq!(reads_back(meta, 0, 0), 6 + 1 + bytes + ns_bytes + 1 + 1, "{meta:?}");
+            let all = Meta { expiry: u32::MAX, group: u32::MAX, epoch_slot: (1 << 24) - 1, ..meta };
+            assert!(reads_back(all, 256, 65_536) <= MAX_HEADER, "{all:?}");
+        }
+    }
+    let meta = Meta { version: generation, ..Meta::default() };
+    for (key, key_bytes) in [(0, 1), (0xff, 1), (0x100, 2), (MAX_KEY, 2)] {
+        for (value, value_bytes) in [(0, 1), (0xff, 1), (0x100, 2), (0xffff, 2), (0x1_0000, 3)] {
+            assert_eq!(reads_back(meta, key, value), 13 + key_bytes + value_bytes);
+        }
+    }
+    assert_eq!(reads_back(meta, 1, MAX_VALUE), 13 + 1 + 3);
+}
