@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use super::search::Search;
 use crate::core::Core;
 use crate::device::{AlignedBuf, DeviceSet};
 use crate::format::footer;
 use crate::format::footer_entries::FooterEntry;
 use crate::format::journal::Event;
-use crate::format::record::{self, RecordContext, RecordFormat};
-use crate::format::{BLOCK, UNIT, key_hash};
+use crate::format::record::{RecordContext, RecordFormat};
+use crate::format::{BLOCK, UNIT};
 use crate::index::Location;
 use crate::segment::{Appended, SegmentTable};
 
@@ -93,14 +94,6 @@ impl<'a> SegmentReader<'a> {
         }
     }
 
-    /// Whether it is worth computing a checksum: arbitrary bytes would claim enormous lengths.
-    fn is_plausible(&self, bytes: &[u8], context: &RecordContext) -> bool {
-        let most = self.table.segment_size() as usize / 4;
-        record::claims(bytes, context).is_some_and(|(ns, version, len)| {
-            ns < self.namespaces && version < self.version_limit && len <= most
-        })
-    }
-
     /// Finds records by their own checksums. A piece that was never written does not end the
     /// search.
     fn scan(&self, segment: u32, generation: u64) -> Exact {
@@ -120,30 +113,14 @@ impl<'a> SegmentReader<'a> {
             Some(format) => vec![format],
             None => vec![RecordFormat::Compact, RecordFormat::Fixed],
         };
-        let of = |format| (format, self.records_in(&data, generation, format));
+        let of = |format| {
+            let place = |at| RecordContext::new(self.hash_seed, generation, at, format);
+            let mut search = Search::new(self.namespaces, self.version_limit, size);
+            (format, search.records(&data, format, place, self.hash_seed))
+        };
         let found = formats.into_iter().map(of).find(|(_, entries)| !entries.is_empty());
         let (format, entries) = found.unwrap_or_default();
         Exact { segment, generation, format, footer: 0, entries, torn: true }
-    }
-
-    /// The records of a format in the bytes of a segment.
-    fn records_in(&self, data: &[u8], generation: u64, format: RecordFormat) -> Vec<FooterEntry> {
-        let mut entries = Vec::new();
-        let (mut at, size) = (footer::HEADER, data.len() as u32);
-        while at + record::MIN_RECORD as u32 <= size {
-            let bytes = &data[at as usize..];
-            let context = RecordContext::new(self.hash_seed, generation, at, format);
-            let plausible = Some(bytes).filter(|bytes| self.is_plausible(bytes, &context));
-            let Some(found) = plausible.and_then(|bytes| record::decode(bytes, &context)) else {
-                at += UNIT;
-                continue;
-            };
-            let (meta, len) = (found.meta, found.len as u32);
-            let hash = key_hash(self.hash_seed, meta.ns, found.key);
-            entries.push(FooterEntry { hash, meta, offset: at, len });
-            at += format.padded(len);
-        }
-        entries
     }
 }
 

@@ -40,6 +40,7 @@ mod open;
 mod opening;
 mod past;
 mod restore;
+mod search;
 
 pub use env::Env;
 pub use exact::{SegmentReader, enter};
