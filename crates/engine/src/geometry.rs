@@ -21,6 +21,9 @@ const MIN_CHUNKS: u64 = 6;
 const MANY: u64 = 256;
 /// Segments a cache must have.
 const FEW: u32 = 8;
+/// Segments a cache may have. The last that a slot could name stands for no place at all
+/// ([`NOWHERE`](crate::tier::NOWHERE)).
+pub const MOST_SEGMENTS: u32 = MAX_SEGMENTS - 1;
 /// One 64th of the flash may be index: one slot for 512 bytes.
 const INDEX_SHARE: u64 = 64;
 
@@ -111,14 +114,14 @@ pub fn format(
         );
         return Err(OpenError::Config(why));
     }
-    if segments >= MAX_SEGMENTS {
+    if segments > MOST_SEGMENTS {
         let what = if u64::from(segment_size) < MAX_SEGMENT {
             "larger segments"
         } else {
             "less flash, or several caches"
         };
         let why = format!(
-            "{segments} segments of {segment_size} bytes are more than a cache can name ({MAX_SEGMENTS}): configure {what}"
+            "{segments} segments of {segment_size} bytes are more than a cache can name ({MOST_SEGMENTS}): configure {what}"
         );
         return Err(OpenError::Config(why));
     }

@@ -14,7 +14,7 @@ use crate::durability::waiters::Waiters;
 use crate::format::record::RecordFormat;
 use crate::format::state::{NamespaceRecord, StateFile};
 use crate::format::superblock::Superblock;
-use crate::geometry;
+use crate::geometry::{self, MOST_SEGMENTS};
 use crate::index::IndexWriter;
 use crate::journal::Journal;
 use crate::namespace::Namespaces;
@@ -29,6 +29,7 @@ use crate::tier::victims::VictimPopularity;
 use crate::time::CacheTime;
 use crate::version::Versions;
 
+/// Where segments lie. Format 1 could name more of them.
 fn places(blocks: &[Superblock]) -> Vec<SegmentLocation> {
     let mut places = Vec::new();
     for block in blocks {
@@ -38,6 +39,15 @@ fn places(blocks: &[Superblock]) -> Vec<SegmentLocation> {
             offset: block.first_segment() + n * u64::from(block.segment_size),
         };
         places.extend((0..u64::from(block.segments)).map(place));
+    }
+    if places.len() > MOST_SEGMENTS as usize {
+        let (segments, named) = (places.len(), MOST_SEGMENTS);
+        tracing::warn!(
+            segments,
+            named,
+            "the cache was made with more segments than can be named now: the others are not used"
+        );
+        places.truncate(MOST_SEGMENTS as usize);
     }
     places
 }
@@ -119,4 +129,30 @@ pub(super) fn build(
         versions,
         totals,
     })
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_more_segments_than_a_slot_names_the_first_are_used() {
+        let block = |device, segments| Superblock {
+            uuid: [3; 16],
+            device,
+            devices: 2,
+            set_epoch: 1,
+            size: 1 << 40,
+            segment_size: 1 << 16,
+            segments,
+            area: 0,
+            hash_seed: 42,
+        };
+        assert_eq!(places(&[block(0, 5), block(1, 6)]).len(), 11);
+        let places = places(&[block(0, MOST_SEGMENTS - 5), block(1, 1 << 20)]);
+        assert_eq!(
+            (places.len(), places.last().unwrap().device),
+            (MOST_SEGMENTS as usize, DeviceId(1))
+        );
+    }
 }

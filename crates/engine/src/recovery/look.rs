@@ -67,11 +67,12 @@ impl Outlook {
         let segment_size = blocks[0].segment_size;
         let memory = geometry::memory(config, flash, segment_size)?;
         geometry::check_area(config, flash, &memory, blocks)?;
+        let segments = blocks.iter().map(|block| u64::from(block.segments)).sum::<u64>();
         let lines = memory.lines as u64 * u64::from(config.shards);
         let most_lines = memory.most_lines as u64 * u64::from(config.shards);
         Ok(Outlook {
             flash,
-            segments: blocks.iter().map(|block| u64::from(block.segments)).sum(),
+            segments: segments.min(u64::from(geometry::MOST_SEGMENTS)),
             segment_size,
             index_bytes: lines * 64,
             index_slots: lines * SLOTS_PER_LINE as u64,
