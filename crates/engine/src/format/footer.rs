@@ -199,7 +199,7 @@ pub fn decode_trailer(bytes: &[u8], uuid: &[u8; 16], segment: u32) -> Option<Tra
 }
 
 /// The footer in `bytes`, its last [`Trailer::len`] bytes or more, if it is whole. Every entry
-/// names a place that a record can have in a segment of `segment_size` bytes.
+/// names a place that a record can have in a segment of `segment_size` bytes, behind those before.
 #[must_use]
 pub fn decode_footer(
     bytes: &[u8],
@@ -220,7 +220,9 @@ pub fn decode_footer(
         1 => footer_entries::decode_fixed(entries)?,
         _ => footer_entries::decode(entries, trailer.generation, trailer.records)?,
     };
+    let end = |entry: &FooterEntry| entry.offset + trailer.records.padded(entry.len);
     let possible = entries.len() == trailer.entries as usize
-        && entries.iter().all(|entry| entry.is_possible(segment_size));
+        && entries.iter().all(|entry| entry.is_possible(segment_size))
+        && entries.windows(2).all(|pair| end(&pair[0]) <= pair[1].offset);
     possible.then_some(Footer { trailer, entries })
 }

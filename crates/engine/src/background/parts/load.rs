@@ -142,10 +142,12 @@ impl Load {
                 SlotPacking::Format2 => *words,
             };
             for word in &mut words {
-                let Some(segment) = Slot::from_word(*word).map(|s| s.location().segment) else {
-                    continue;
-                };
-                if core.table.contains(segment) && self.may_point_into(core, segment) {
+                let Some(at) = Slot::from_word(*word).map(Slot::location) else { continue };
+                let segment = at.segment;
+                // A slot has bits for an offset in the largest segment.
+                let is_place =
+                    core.table.contains(segment) && at.offset() < core.table.segment_size();
+                if is_place && self.may_point_into(core, segment) {
                     continue;
                 }
                 *word = 0;
