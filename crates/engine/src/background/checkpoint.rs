@@ -26,11 +26,18 @@ use std::io;
 use super::parts::checkpoint::{CheckpointIo, CheckpointPhase, CheckpointRun, Todo};
 use super::state::bytes;
 use super::{Background, Purpose};
+use crate::core::Core;
 use crate::device::{AlignedBuf, DeviceId, Io, IoKind, IoOutput};
+#[cfg(test)]
+use crate::format::checkpoint::SEGMENT_ENTRY;
 use crate::format::checkpoint::{
     BLOCK_LINES, Header, SlotPacking, Tables, decode_block, encode_block, stride,
 };
+#[cfg(test)]
+use crate::format::record::RecordFormat;
 use crate::format::{BLOCK, round_up};
+#[cfg(test)]
+use crate::index::Slot;
 
 /// I/Os of a checkpoint in flight.
 const IN_FLIGHT: usize = 4;
@@ -40,6 +47,27 @@ const PIECE: usize = 1 << 20;
 const PAUSE: u64 = 1_000;
 /// A checkpoint at least that often while anything changes.
 const EVERY: u64 = 300_000;
+
+/// How a checkpoint packs slots.
+#[cfg(not(test))]
+fn packing(_: &Core, _: &mut [u8]) -> SlotPacking {
+    SlotPacking::Format2
+}
+
+/// How a checkpoint packs slots. A cache of the simulation whose records are as those of format 1
+/// writes checkpoints as format 1 did. Their tables have nothing but the state in the last word of
+/// a segment.
+#[cfg(test)]
+fn packing(core: &Core, tables: &mut [u8]) -> SlotPacking {
+    if core.streams.format() == RecordFormat::Compact {
+        return SlotPacking::Format2;
+    }
+    let segments = core.table.len() as usize;
+    for entry in tables.chunks_exact_mut(SEGMENT_ENTRY).take(segments) {
+        entry[SEGMENT_ENTRY - 3..].fill(0);
+    }
+    SlotPacking::Format1
+}
 
 impl Background {
     pub(super) fn step_checkpoint(&mut self, now: u64, out: &mut Vec<Io>) {
@@ -129,7 +157,8 @@ impl Background {
         // of this one.
         let sequence = core.versions.take();
         let which = self.checkpoint.last.map_or(0, |(_, which)| 1 - which);
-        let encoded = tables.encode();
+        let mut encoded = tables.encode();
+        let packing = packing(core, &mut encoded);
         let header = Header {
             uuid: core.uuid,
             sequence,
@@ -141,7 +170,7 @@ impl Background {
             lines,
             base,
             grown: lines > base || tables.has_segments(),
-            packing: SlotPacking::Format2,
+            packing,
             segments: core.table.len(),
             tables_len: encoded.len() as u64,
             tables_checksum: Tables::sum(&encoded, &core.uuid, sequence),
@@ -294,6 +323,13 @@ impl Background {
                 shard.index.set_captured(last as usize);
             }
             slot.index.line_words(first as usize..last as usize).collect()
+        };
+        #[cfg(test)]
+        let lines = match header.packing {
+            SlotPacking::Format1 => {
+                lines.iter().map(|words| words.map(Slot::word_in_format_1)).collect()
+            }
+            SlotPacking::Format2 => lines,
         };
         let mut data = AlignedBuf::zeroed(stride(header.lines) as usize);
         let first = block * BLOCK_LINES;

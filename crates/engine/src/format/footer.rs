@@ -107,6 +107,14 @@ impl Mark {
         mark
     }
 
+    /// The same as format 1 wrote it: for tests of reading it.
+    #[cfg(test)]
+    fn of_format_1(self) -> Self {
+        let mut mark = Self { format: 1.into(), records: 0.into(), bytes: 0.into(), ..self };
+        mark.checksum = mark.sum().into();
+        mark
+    }
+
     fn sum(&self) -> u64 {
         checksum(self.format.get().into(), &self.as_bytes()[..56])
     }
@@ -148,6 +156,10 @@ pub fn footer_len(entries: &EntryList) -> u32 {
 /// Bytes of a footer of these entries and one more, whatever that is.
 #[must_use]
 pub fn next_footer_len(entries: &EntryList) -> u32 {
+    #[cfg(test)]
+    if entries.records() == RecordFormat::Fixed {
+        return fixed_footer_len(entries.len() + 1);
+    }
     len_with(entries.bytes().len() + MAX_ENTRY)
 }
 
@@ -159,7 +171,10 @@ pub fn fixed_footer_len(entries: u32) -> u32 {
 
 /// Writes the header of a segment.
 pub fn encode_header(out: &mut [u8], id: &SegmentId) {
-    out[..HEADER as usize].copy_from_slice(Mark::new(HEADER_MAGIC, id, 0, &[]).as_bytes());
+    let mark = Mark::new(HEADER_MAGIC, id, 0, &[]);
+    #[cfg(test)]
+    let mark = if id.records == RecordFormat::Fixed { mark.of_format_1() } else { mark };
+    out[..HEADER as usize].copy_from_slice(mark.as_bytes());
 }
 
 /// The generation in a segment's header and the format of its records, if it is whole and belongs
@@ -181,6 +196,16 @@ pub fn encode_footer(out: &mut [u8], id: &SegmentId, entries: &EntryList) {
     let trailer = out.len() - TRAILER as usize;
     out[entries.len()..trailer].fill(0);
     out[trailer..].copy_from_slice(Mark::new(TRAILER_MAGIC, id, count, entries).as_bytes());
+}
+
+/// A footer as format 1 wrote it: for tests of reading it.
+#[cfg(test)]
+pub fn encode_fixed_footer(id: &SegmentId, entries: &[FooterEntry]) -> Vec<u8> {
+    let mut out = footer_entries::encode_fixed(entries);
+    let mark = Mark::new(TRAILER_MAGIC, id, entries.len() as u32, &out).of_format_1();
+    out.resize((fixed_footer_len(entries.len() as u32) - TRAILER) as usize, 0);
+    out.extend_from_slice(mark.as_bytes());
+    out
 }
 
 /// What the last 64 bytes of a segment say, if they are a whole trailer.

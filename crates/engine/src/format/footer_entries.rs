@@ -118,6 +118,12 @@ impl EntryList {
         self.count
     }
 
+    /// How its records are written.
+    #[cfg(test)]
+    pub(super) fn records(&self) -> RecordFormat {
+        self.records
+    }
+
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -178,19 +184,21 @@ pub(super) fn decode(
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub(super) struct RawFixedEntry {
-    pub(super) hash: U64,
-    pub(super) version: U64,
-    pub(super) offset: U32,
-    pub(super) len: U32,
-    pub(super) expiry: U32,
-    pub(super) group: U32,
-    pub(super) epoch_slot: U32,
-    pub(super) ns: U16,
-    pub(super) reserved: U16,
+struct RawFixedEntry {
+    hash: U64,
+    version: U64,
+    offset: U32,
+    len: U32,
+    expiry: U32,
+    group: U32,
+    epoch_slot: U32,
+    ns: U16,
+    reserved: U16,
 }
 
 const _: () = assert!(size_of::<RawFixedEntry>() == FIXED);
+/// What recovery writes for a segment of format 1 fits the space that format 1 has kept.
+const _: () = assert!(MAX_ENTRY <= FIXED);
 
 /// The entries of a footer of format 1.
 pub(super) fn decode_fixed(bytes: &[u8]) -> Option<Vec<FooterEntry>> {
@@ -207,4 +215,21 @@ pub(super) fn decode_fixed(bytes: &[u8]) -> Option<Vec<FooterEntry>> {
         len: raw.len.get(),
     };
     Some(<[RawFixedEntry]>::ref_from_bytes(bytes).ok()?.iter().map(entry).collect())
+}
+
+/// The entries as format 1 wrote them: for tests of reading them.
+#[cfg(test)]
+pub(super) fn encode_fixed(entries: &[FooterEntry]) -> Vec<u8> {
+    let raw = |entry: &FooterEntry| RawFixedEntry {
+        hash: entry.hash.into(),
+        version: entry.meta.version.into(),
+        offset: entry.offset.into(),
+        len: entry.len.into(),
+        expiry: entry.meta.expiry.into(),
+        group: entry.meta.group.into(),
+        epoch_slot: entry.meta.epoch_slot.into(),
+        ns: entry.meta.ns.into(),
+        reserved: 0.into(),
+    };
+    entries.iter().map(raw).flat_map(|raw| raw.as_bytes().to_vec()).collect()
 }

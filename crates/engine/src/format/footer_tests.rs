@@ -1,10 +1,9 @@
 //! Footers are read as they were written, also those of format 1.
 
 use proptest::prelude::*;
-use zerocopy::IntoBytes;
 
 use super::footer::*;
-use super::footer_entries::{EntryList, EntryPosition, FooterEntry, RawFixedEntry};
+use super::footer_entries::{EntryList, EntryPosition, FooterEntry};
 use super::record::{Meta, RecordFormat};
 use super::{UNIT, checksum};
 
@@ -78,6 +77,40 @@ proptest! {
         prop_assert_eq!(found, entries);
     }
 
+    /// Space is kept for the footer of what is written. It is enough for the one that recovery
+    /// writes of what it finds of that.
+    #[test]
+    fn a_list_without_lost_records_is_no_longer(
+        records in proptest::collection::vec(
+            (prop_oneof![Just(0u16), Just(300)], any::<[bool; 4]>(), 15u32..70_000, 0u32..3),
+            0..60,
+        ),
+        found in proptest::collection::vec(any::<bool>(), 60),
+        fixed: bool,
+    ) {
+        let format = if fixed { RecordFormat::Fixed } else { RecordFormat::Compact };
+        let mut lists = [(); 2].map(|()| EntryList::new(1 << 45, format));
+        let mut at = HEADER;
+        for ((ns, [far, expiry, group, epoch], len, gap), found) in records.into_iter().zip(found) {
+            let field = |yes| if yes { 7 } else { 0 };
+            let meta = Meta {
+                ns,
+                version: if far { 1 } else { 1 << 45 },
+                expiry: field(expiry),
+                group: field(group),
+                epoch_slot: field(epoch),
+            };
+            let entry = FooterEntry { hash: 1, meta, offset: at + gap * 64, len };
+            at = entry.offset + format.padded(len);
+            lists[0].push(&entry);
+            if found {
+                lists[1].push(&entry);
+            }
+        }
+        let [all, some] = lists.map(|list| list.bytes().len());
+        prop_assert!(some <= all, "{some} bytes of some, {all} of all");
+    }
+
     #[test]
     fn records_that_cannot_be_are_refused_whatever_the_checksum_says(
         offset in prop_oneof![Just(0), 4u32..SIZE / 16, Just(SIZE / 16 - 4), 0u32..1 << 20],
@@ -119,30 +152,28 @@ fn fixed_mark(magic: &[u8; 8], count: u32, entries: &[u8]) -> Vec<u8> {
     [mark, sum.to_le_bytes().to_vec()].concat()
 }
 
+/// An entry of format 1, field by field.
+fn raw_fixed(entry: &FooterEntry) -> Vec<u8> {
+    let Meta { ns, version, expiry, group, epoch_slot } = entry.meta;
+    let longs = [entry.hash, version].map(u64::to_le_bytes).concat();
+    let shorts = [entry.offset, entry.len, expiry, group, epoch_slot].map(u32::to_le_bytes);
+    [longs, shorts.concat(), ns.to_le_bytes().to_vec(), vec![0; 2]].concat()
+}
+
 #[test]
 fn header_and_footer_of_format_1_are_read() {
-    let raw = |n: u64| {
-        let entry = entry(n);
-        RawFixedEntry {
-            hash: entry.hash.into(),
-            version: entry.meta.version.into(),
-            offset: (HEADER + n as u32 * 64).into(),
-            len: entry.len.into(),
-            expiry: entry.meta.expiry.into(),
-            group: entry.meta.group.into(),
-            epoch_slot: entry.meta.epoch_slot.into(),
-            ns: entry.meta.ns.into(),
-            reserved: 0.into(),
-        }
-    };
-    let entries: Vec<_> = (0..150).map(raw).collect();
-    let mut out = entries.as_bytes().to_vec();
-    let trailer = fixed_mark(b"aglowFTR", 150, &out);
-    out.resize(fixed_footer_len(150) as usize - 64, 0);
-    out.extend(trailer);
+    let at = |n: u64| FooterEntry { offset: HEADER + n as u32 * 64, ..entry(n) };
+    let entries: Vec<_> = (0..150).map(at).collect();
+    let id = SegmentId { records: RecordFormat::Fixed, ..id() };
+    let out = encode_fixed_footer(&id, &entries);
+    let listed = entries.iter().flat_map(raw_fixed).collect::<Vec<_>>();
+    let trailer = fixed_mark(b"aglowFTR", 150, &listed);
+    assert_eq!((&out[..150 * 40], &out[out.len() - 64..]), (&listed[..], &trailer[..]));
+    assert_eq!(out.len(), fixed_footer_len(150) as usize);
     let footer = decode_footer(&out, &UUID, 5, SIZE).unwrap();
-    assert_eq!((footer.trailer.records, footer.entries.len()), (RecordFormat::Fixed, 150));
-    assert_eq!(footer.entries[9], entry(9));
-    let header = fixed_mark(b"aglowSEG", 0, &[]);
+    assert_eq!((footer.trailer.records, footer.entries), (RecordFormat::Fixed, entries));
+    let (header, mut made) = (fixed_mark(b"aglowSEG", 0, &[]), [0; 64]);
+    encode_header(&mut made, &id);
+    assert_eq!(header, made);
     assert_eq!(decode_header(&header, &UUID, 5), Some((GENERATION, RecordFormat::Fixed)));
 }

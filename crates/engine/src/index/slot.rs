@@ -148,6 +148,15 @@ impl Slot {
         }
     }
 
+    /// The word in a checkpoint of format 1 for one of today: for tests of reading it.
+    #[cfg(test)]
+    #[must_use]
+    pub fn word_in_format_1(word: u64) -> u64 {
+        let Some(at) = Self::from_word(word).map(Self::location) else { return 0 };
+        assert!(at.offset().is_multiple_of(64), "a record of format 1 at {}", at.offset());
+        word & !(u64::MAX >> 25) | u64::from(at.segment) << 18 | u64::from(at.offset() / 64)
+    }
+
     /// The word as the index and checkpoints hold it, never 0.
     #[must_use]
     pub fn word(self) -> u64 {
@@ -236,6 +245,7 @@ mod tests {
             let location = Location { segment: segment as u32, offset_units: offset as u32 * 4 };
             prop_assert_eq!(slot, Slot::new(hash, location, SizeClass(class), freq));
             prop_assert_eq!(slot.location().offset(), offset as u32 * 64);
+            prop_assert_eq!(Slot::word_in_format_1(slot.word()), word);
         }
 
         #[test]

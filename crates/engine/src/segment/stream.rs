@@ -356,12 +356,22 @@ impl Streams {
 
     /// The footer of a segment, which is known to be as long from now on.
     fn footer(&self, name: &SegmentId, entries: &EntryList) -> AlignedBuf {
-        let len = footer::footer_len(entries);
-        let mut data = AlignedBuf::zeroed(len as usize);
+        let mut data = AlignedBuf::zeroed(footer::footer_len(entries) as usize);
         footer::encode_footer(&mut data, name, entries);
-        self.totals.metadata_bytes.add(len.into());
-        self.table.set_footer(name.segment, len);
+        #[cfg(test)]
+        if self.format == RecordFormat::Fixed {
+            let entries = entries.read(&mut EntryPosition::default(), usize::MAX);
+            data = AlignedBuf::copy_of(&footer::encode_fixed_footer(name, &entries));
+        }
+        self.totals.metadata_bytes.add(data.len() as u64);
+        self.table.set_footer(name.segment, data.len() as u32);
         data
+    }
+
+    /// How it writes records: in a simulation maybe as format 1 did.
+    #[cfg(test)]
+    pub fn format(&self) -> RecordFormat {
+        self.format
     }
 
     fn push_footer(&self, segment: u32, start: u32, data: AlignedBuf) {

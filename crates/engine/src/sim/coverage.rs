@@ -109,6 +109,7 @@ paths! {
     ExactFooter = "open: records known by a footer",
     ExactScan = "open: records found without a footer",
     ExactFixed = "open: a segment whose records are of format 1",
+    LoadedFormat1 = "open: index lines of a checkpoint of format 1",
     ReinsertedFixed = "reclaim: a record of format 1 written anew",
     LoadedGrown = "load: lines of an index that had grown",
     LostBlock = "load: block of the index lost",

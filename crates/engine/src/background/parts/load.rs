@@ -57,6 +57,9 @@ impl Load {
             if header.lines > header.base {
                 coverage_mark!(LoadedGrown);
             }
+            if header.packing == SlotPacking::Format1 {
+                coverage_mark!(LoadedFormat1);
+            }
             if !same {
                 coverage_mark!(Rebuilt);
                 tracing::info!(
