@@ -118,8 +118,7 @@ mod tests {
         }
     }
 
-    /// One byte more, and records of 1 KiB values with keys of 32 bytes would take 64 bytes more
-    /// each.
+    /// A byte more is a byte more of flash for each object, or sixteen where its record was full.
     #[test]
     fn a_value_with_flags_takes_no_byte_beside_itself() {
         let value = NewValue::Parts([&[7; 1024], b""]);
