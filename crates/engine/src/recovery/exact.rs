@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::search::Search;
+use super::search::RecordSearch;
 use crate::core::Core;
 use crate::device::{AlignedBuf, DeviceSet};
 use crate::format::footer;
@@ -115,7 +115,7 @@ impl<'a> SegmentReader<'a> {
         };
         let of = |format| {
             let place = |at| RecordContext::new(self.hash_seed, generation, at, format);
-            let mut search = Search::new(self.namespaces, self.version_limit, size);
+            let mut search = RecordSearch::new(self.namespaces, self.version_limit, size);
             (format, search.records(&data, format, place, self.hash_seed))
         };
         let found = formats.into_iter().map(of).find(|(_, entries)| !entries.is_empty());

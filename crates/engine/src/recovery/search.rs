@@ -16,7 +16,7 @@ use crate::format::{BLOCK, UNIT, key_hash};
 const DOUBT: u64 = 64;
 
 /// A search of one segment.
-pub(super) struct Search {
+pub(super) struct RecordSearch {
     namespaces: u16,
     version_limit: u64,
     /// Longest record.
@@ -27,7 +27,7 @@ pub(super) struct Search {
     wasted: u64,
 }
 
-impl Search {
+impl RecordSearch {
     /// Of a segment of `size` bytes, in a cache of so many namespaces that has used no version from
     /// this limit on.
     pub(super) fn new(namespaces: u16, version_limit: u64, size: u32) -> Self {
@@ -86,7 +86,7 @@ mod tests {
     fn hostile() -> Vec<u8> {
         let unit = [0, 1, 1, 1, 1, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0xff];
         let data = unit.repeat(SIZE as usize / unit.len());
-        let claimed = Search::new(1, 10, SIZE).claimed(&data, &place(0));
+        let claimed = RecordSearch::new(1, 10, SIZE).claimed(&data, &place(0));
         assert!(claimed.is_some_and(|len| len > SIZE as usize / 5), "{claimed:?}");
         data
     }
@@ -98,7 +98,7 @@ mod tests {
         for at in [HEADER, SIZE / 2] {
             encode(&mut data[at as usize..], &place(at), &meta, b"key", b"value");
         }
-        let mut search = Search::new(1, 10, SIZE);
+        let mut search = RecordSearch::new(1, 10, SIZE);
         let found = search.records(&data, RecordFormat::Compact, place, 7);
         let at: Vec<u32> = found.iter().map(|entry| entry.offset).collect();
         assert_eq!(at, [HEADER, SIZE / 2], "what is at a block's start is found in any case");
@@ -114,7 +114,7 @@ mod tests {
         for at in places {
             encode(&mut data[at as usize..], &place(at), &meta, b"", b"");
         }
-        let found = Search::new(1, 10, SIZE).records(&data, RecordFormat::Compact, place, 7);
+        let found = RecordSearch::new(1, 10, SIZE).records(&data, RecordFormat::Compact, place, 7);
         assert_eq!(found.iter().map(|entry| entry.offset).collect::<Vec<_>>(), places);
     }
 }
