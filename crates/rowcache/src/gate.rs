@@ -28,7 +28,7 @@
 //! - A read joins no fill that has taken long. The node that was asked may be gone, and a retry
 //!   must not wait for it too. So several fills of a row may be in flight. No older fill replaces
 //!   what a later one installed. Reads of a row may be served from its partition's unit, so this
-//!   holds between the two as well.
+//!   holds between the two as well. Nor is it joined any more: a read may have seen the later one.
 //!
 //! Lock order: the wide gates (shared for fills, exclusive for wide writes), then one stripe, then
 //! the rows that are too large.
@@ -433,6 +433,7 @@ impl<W> Gates<W> {
         if let Some(fill) = stripe.fills.get_mut(key).and_then(|fills| fills.last_mut())
             && fill.stamp == stamp
             && fill.claim == claim
+            && !fill.barred
             && now < fill.since + JOINED_FOR
         {
             fill.waiters.push(waiter());

@@ -294,3 +294,13 @@ fn a_unit_keeps_out_older_fills_of_its_rows_and_hears_of_newer_rows() {
     assert!(!older.finish(|| panic!("it is older than the unit")).installed);
     assert!(other.finish(|| ()).installed, "of another partition");
 }
+
+#[test]
+fn a_read_does_not_join_a_fill_of_its_row_that_is_older_than_an_installed_unit() {
+    let (gates, (unit, row)) = (Gates::new(), unit_and_row(1));
+    let (older, of_unit) = (lead_of(&gates, &row), lead_of(&gates, &unit));
+    assert!(of_unit.finish(|| ()).installed);
+    // The unit may have answered a read of the row, and be evicted by now.
+    assert!(lead_of(&gates, &row).finish(|| ()).installed);
+    assert!(older.finish(|| panic!("it is older than the unit")).waiters.is_empty());
+}
