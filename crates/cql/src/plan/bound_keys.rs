@@ -92,8 +92,21 @@ impl KeyLists {
 }
 
 impl KeyColumn {
+    /// As [`KeyColumn::values`], also `None` if the text lists more than `most`. Repeated ones
+    /// count: a reader need not sort any number of them.
+    pub(super) fn few_values<'v>(
+        &self,
+        most: usize,
+        value: &impl Fn(&Marker) -> Option<&'v [u8]>,
+    ) -> Option<(Vec<ValueSource>, KeyClass)> {
+        match &self.values {
+            KeyValues::Listed(values) if values.len() > most => None,
+            _ => self.values(most, value),
+        }
+    }
+
     /// Its values and class; `None` if its list cannot be read or has more than `most`.
-    pub(super) fn values<'v>(
+    fn values<'v>(
         &self,
         most: usize,
         value: &impl Fn(&Marker) -> Option<&'v [u8]>,

@@ -50,7 +50,7 @@ impl RowsPlan {
     pub fn bind<'v>(&self, value: &impl Fn(&Marker) -> Option<&'v [u8]>) -> Option<NamedRows> {
         let mut partitions: Vec<Vec<Part>> = vec![Vec::new()];
         for (order, column) in &self.partition {
-            let (sources, class) = column.values(MAX_ROWS, value)?;
+            let (sources, class) = column.few_values(MAX_ROWS, value)?;
             let values = sources.iter().map(|source| match source {
                 ValueSource::Bind(marker) => value(marker).map(<[u8]>::to_vec),
                 ValueSource::Literal(bytes) => Some(bytes.clone()),

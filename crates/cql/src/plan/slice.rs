@@ -146,7 +146,7 @@ impl SlicePlan {
             of.order.has(&value).then_some(Comparison { order: of.order, falling, value })
         };
         let one_of = |of: &Among| {
-            let (sources, _) = of.column.values(MAX_BOUND_KEYS, value)?;
+            let (sources, _) = of.column.few_values(MAX_BOUND_KEYS, value)?;
             let values = sources.iter().map(bytes).collect::<Option<_>>()?;
             OneOf::new(of.order, of.descending != self.reversed, values)
         };

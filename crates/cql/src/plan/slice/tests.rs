@@ -238,4 +238,9 @@ fn a_bound_list_names_rows_if_every_server_reads_the_same_from_it() {
         assert!(bound(&refused).is_none(), "{refused:?}");
     }
     assert!(plan(text).bind(&|_| None).is_none());
+    // Lists of any length are not sorted.
+    let alike =
+        |count| format!("SELECT v FROM f WHERE k = 1 AND c IN ({})", vec!["1"; count].join(", "));
+    assert!(bind(&alike(512), None).is_some());
+    assert!(bind(&alike(513), None).is_none());
 }
