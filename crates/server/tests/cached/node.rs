@@ -52,9 +52,9 @@ fn once_let_go<T, E: std::fmt::Debug>(open: impl Fn() -> Result<T, E>) -> T {
     }
 }
 
-/// A database with tables `ks.t (k text, v text)`, `ks.wide (k text, c int, v text)`, `ks.ids (k
-/// uuid, v text)` and `ks.feed (k text, c timeuuid, v text)`, and the lease's. So no change of the
-/// schema comes in between unless a test makes it.
+/// A database with tables `ks.t (k text, v text)`, `ks.wide (k text, c int, v text)`, `ks.marks (k
+/// text, c int)`, `ks.ids (k uuid, v text)` and `ks.feed (k text, c timeuuid, v text)`, and the
+/// lease's. So no change of the schema comes in between unless a test makes it.
 pub fn database() -> FakeBackend {
     furnished(FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap())
 }
@@ -79,6 +79,7 @@ pub fn furnished(database: FakeBackend) -> FakeBackend {
         "CREATE TABLE ks.t (k text PRIMARY KEY, v text)",
         "CREATE TABLE ks.other (k text PRIMARY KEY, v text)",
         "CREATE TABLE ks.wide (k text, c int, v text, PRIMARY KEY (k, c))",
+        "CREATE TABLE ks.marks (k text, c int, PRIMARY KEY (k, c))",
         "CREATE TABLE ks.ids (k uuid PRIMARY KEY, v text)",
         "CREATE TABLE ks.feed (k text, c timeuuid, v text, PRIMARY KEY (k, c))",
     ] {

@@ -94,6 +94,22 @@ fn rows_from_the_cache_are_byte_for_byte_what_the_database_answers() {
     }
 }
 
+#[test]
+fn rows_without_values_are_read_together_where_none_is_kept() {
+    for (policy, expected) in [("ks.*=exclusive", [1, 1]), ("ks.*=max-staleness=60s", [2, 0])] {
+        let house = House::new(policy);
+        let mut client = house.node.client(Version::V5);
+        for key in ["a", "b"] {
+            client.run(&format!("INSERT INTO ks.marks (k, c) VALUES ('{key}', 1)"));
+        }
+        let text = "SELECT k FROM ks.marks WHERE k IN ('b', 'a') AND c = 1";
+        for reads in expected {
+            let (found, rows) = house.reads(|| client.run(text));
+            assert_eq!((found, rows.len()), (reads, 2), "{policy}");
+        }
+    }
+}
+
 fn list(elements: &[&str]) -> Vec<u8> {
     let mut bytes = (elements.len() as i32).to_be_bytes().to_vec();
     for element in elements {

@@ -49,6 +49,13 @@ pub(super) fn route(
         Ok(admitted) => admitted,
         Err(unfit) => return without_cache(shared, request, &plan, unfit),
     };
+    // No row without values is kept under `exclusive`: each would be filled again for every read.
+    let keys_only = plan.read().is_some_and(|read| read.table.values().next().is_none());
+    if keys_only && matches!(terms.cache_permission, Some(CachePermission::Exclusive { .. })) {
+        request.note_pass(PassReason::UncacheableTable);
+        request.pass(Path::Pass);
+        return None;
+    }
     let pending = Pending::new(shared, request, plan, terms);
     let found = rows.iter().map(|row| sought(&pending, row).look_up()).collect::<Vec<_>>();
     let any = found.iter().any(|found| !matches!(found, Found::Missing(_)));
