@@ -559,7 +559,7 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_refused() {
         for text in [
-            "SELECT a FROM t WHERE k IN (1, 2)",
+            "SELECT a FROM t WHERE k IN (1, 2",
             "GRANT ALL TO x",
             "SELECT a FROM t WHERE k = 1 garbage",
             "INSERT INTO t (a) VALUES ('x",
