@@ -267,6 +267,8 @@ def test_on_an_overlay_the_journal_is_not_mapped_and_all_is_warm_after_kill_9(tm
         on_flash(instance)
         instance.kill()
         instance.start()
+        loaded = lambda: instance.metrics().value("afterglow_engine_loading") == 0  # noqa: E731
+        poll("the index to be loaded", loaded, 60)
         raw = instance.connect()
         assert [raw.get(b"o%d" % i) for i in range(100)] == [content(i, 500) for i in range(100)]
         said = "the journal is written with pwrite and not mapped"
