@@ -170,8 +170,11 @@ def replay(binary, histories, number):
     """
     env = os.environ | {"AFTERGLOW_MUTANT": str(number), "RUST_BACKTRACE": "0"}
     command = [binary, *histories, "--test-threads=2"]
+    # In the copy: property tests keep what failed beside their sources.
     try:
-        output = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT)
+        output = subprocess.run(
+            command, cwd=TREE, env=env, capture_output=True, text=True, timeout=TIMEOUT
+        )
     except subprocess.TimeoutExpired:
         return None, None
     if trace := re.search(r"regressions/(\S+) fails again", output.stdout):
