@@ -139,6 +139,17 @@ impl Mark {
             _ => None,
         }
     }
+
+    /// What it says as a trailer, and the bytes of the entries.
+    fn trailer(&self) -> Option<(Trailer, usize)> {
+        let (records, bytes) = self.contents()?;
+        // No segment is as long.
+        if bytes > super::MAX_SEGMENT as usize {
+            return None;
+        }
+        let (generation, entries) = (self.generation.get(), self.entries.get());
+        Some((Trailer { generation, records, entries, len: len_with(bytes) }, bytes))
+    }
 }
 
 /// Bytes of a footer with so many bytes of entries, a multiple of 4096.
@@ -211,16 +222,7 @@ pub fn encode_fixed_footer(id: &SegmentId, entries: &[FooterEntry]) -> Vec<u8> {
 /// What the last 64 bytes of a segment say, if they are a whole trailer.
 #[must_use]
 pub fn decode_trailer(bytes: &[u8], uuid: &[u8; 16], segment: u32) -> Option<Trailer> {
-    let mark = Mark::parse(bytes, TRAILER_MAGIC, uuid, segment)?;
-    let (records, bytes) = mark.contents()?;
-    // No segment is as long.
-    let len = u32::try_from(bytes).ok().filter(|bytes| *bytes <= super::MAX_SEGMENT)?;
-    Some(Trailer {
-        generation: mark.generation.get(),
-        records,
-        entries: mark.entries.get(),
-        len: len_with(len as usize),
-    })
+    Some(Mark::parse(bytes, TRAILER_MAGIC, uuid, segment)?.trailer()?.0)
 }
 
 /// The footer in `bytes`, its last [`Trailer::len`] bytes or more, if it is whole. Every entry
@@ -233,9 +235,8 @@ pub fn decode_footer(
     segment_size: u32,
 ) -> Option<Footer> {
     let at = bytes.len().checked_sub(TRAILER as usize)?;
-    let trailer = decode_trailer(&bytes[at..], uuid, segment)?;
     let mark = Mark::parse(&bytes[at..], TRAILER_MAGIC, uuid, segment)?;
-    let (_, len) = mark.contents()?;
+    let (trailer, len) = mark.trailer()?;
     let start = bytes.len().checked_sub(trailer.len as usize)?;
     let entries = bytes[start..at].get(..len)?;
     if checksum(trailer.generation, entries) != mark.entries_checksum.get() {

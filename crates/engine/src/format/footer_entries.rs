@@ -141,25 +141,34 @@ impl EntryList {
         let mut cursor = FieldCursor::new(&self.bytes[position.at..]);
         let mut found = Vec::new();
         while found.len() < most && position.at + cursor.at < self.bytes.len() {
-            let entry = take(&mut cursor, self.generation, position.next);
-            let entry = entry.expect("as it was written");
-            position.next = entry.offset + self.records.padded(entry.len);
-            found.push(entry);
+            let entry = take(&mut cursor, self.generation, self.records, &mut position.next);
+            found.push(entry.expect("as it was written"));
         }
         position.at += cursor.at;
         found
     }
 }
 
-fn take(cursor: &mut FieldCursor<'_>, generation: u64, next: u32) -> Option<FooterEntry> {
+/// Reads an entry. `next` is where its record starts if it is right behind the one before, and then
+/// where one starts behind it. `None` where there is no entry.
+fn take(
+    cursor: &mut FieldCursor<'_>,
+    generation: u64,
+    records: RecordFormat,
+    next: &mut u32,
+) -> Option<FooterEntry> {
     let flags = cursor.take_flags()?;
     let hash = cursor.take(8)?;
     let meta = cursor.take_fields(flags, generation)?;
     let len = cursor.take(flags.len_bytes())? as u32;
     let offset = match flags.has_structure() {
         true => cursor.take(OFFSET)? as u32 * UNIT,
-        false => next,
+        false => *next,
     };
+    if len > super::MAX_SEGMENT {
+        return None;
+    }
+    *next = offset.checked_add(records.padded(len))?;
     Some(FooterEntry { hash, meta, offset, len })
 }
 
@@ -172,12 +181,7 @@ pub(super) fn decode(
     let (mut cursor, mut entries) = (FieldCursor::new(bytes), Vec::new());
     let mut next = SEGMENT_HEADER;
     while cursor.at < bytes.len() {
-        let entry = take(&mut cursor, generation, next)?;
-        if entry.len > super::MAX_SEGMENT {
-            return None;
-        }
-        next = entry.offset.checked_add(records.padded(entry.len))?;
-        entries.push(entry);
+        entries.push(take(&mut cursor, generation, records, &mut next)?);
     }
     Some(entries)
 }

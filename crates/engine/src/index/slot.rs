@@ -12,8 +12,8 @@
 //!
 //! Checkpoints of format 1 have slots with a segment of 21 bits and an offset in 64-byte units.
 
-/// Bytes of the unit records are placed in.
-pub const UNIT: u32 = 16;
+pub use crate::format::UNIT;
+
 /// Segments a location can name.
 pub const MAX_SEGMENTS: u32 = 1 << SEGMENT_BITS;
 /// Bytes of the smallest step between size classes.
