@@ -33,8 +33,7 @@ impl ReadPlan {
     /// Whether the bound limits are positive, so that the one row satisfies them. Servers refuse
     /// others, and take an unset limit for none. `value` gives the bytes bound to a marker.
     pub fn limits_allow<'v>(&self, value: impl Fn(&Marker) -> Option<&'v [u8]>) -> bool {
-        let limit = |marker| Some(i32::from_be_bytes(value(marker)?.try_into().ok()?));
-        self.limits.iter().all(|marker| limit(marker).is_some_and(|limit| limit > 0))
+        self.limits.iter().all(|marker| value(marker).and_then(positive).is_some())
     }
 }
 
@@ -103,17 +102,32 @@ impl PassReason {
     }
 }
 
+/// A bound limit, in the form of an `int`. `None` if it is none that servers take.
+pub(super) fn positive(bytes: &[u8]) -> Option<u32> {
+    let limit = i32::from_be_bytes(bytes.try_into().ok()?);
+    u32::try_from(limit).ok().filter(|limit| *limit > 0)
+}
+
+/// The table of a read that may be served from the cache, or why it may not, whatever its rows.
+pub(super) fn cacheable_table(
+    select: &Select,
+    context: &Context,
+) -> Result<Arc<TableSchema>, PassReason> {
+    let table = context.table(&select.table).ok_or(PassReason::UnknownTable)?;
+    table.cacheable().map_err(PassReason::NotCacheable)?;
+    if !context.binds_certain {
+        return Err(PassReason::UncertainBinds);
+    }
+    Ok(table)
+}
+
 /// The plan of a read that is served from the cache, or why it is not.
 pub(super) fn cached(select: &Select, context: &Context) -> Result<ReadPlan, PassReason> {
     let limits = check_clauses(select)?;
     if !select.order.is_empty() {
         return Err(PassReason::Clause);
     }
-    let table = context.table(&select.table).ok_or(PassReason::UnknownTable)?;
-    table.cacheable().map_err(PassReason::NotCacheable)?;
-    if !context.binds_certain {
-        return Err(PassReason::UncertainBinds);
-    }
+    let table = cacheable_table(select, context)?;
     let (projection, names) = project(&select.selectors, &table)?.into_iter().unzip();
     let equal = equalities(&select.relations, &table)?;
     if equal.len() != table.partition_key.len() + table.clustering.len() {

@@ -9,7 +9,10 @@ use super::bound_keys::{KeyColumn, KeyValues};
 use super::context::Context;
 use super::key::{KeyTemplate, Part, PartitionTemplate, RowKey, ValueSource};
 use super::order::ValueOrder;
-use super::read::{PassReason, ReadPlan, check_clauses, is_of_partition, key_parts, project};
+use super::read::{
+    PassReason, ReadPlan, cacheable_table, check_clauses, is_of_partition, key_parts, positive,
+    project,
+};
 use super::schema::{Column, TableSchema};
 use super::slice::{Compared, Right, comparisons, key_values};
 use super::types::KeyClass;
@@ -77,10 +80,7 @@ impl RowsPlan {
         let limit = match &self.limit {
             None => usize::MAX,
             Some(Limit::Literal(limit)) => *limit,
-            Some(Limit::Bound(marker)) => {
-                let bytes = value(marker)?.try_into().ok()?;
-                usize::try_from(i32::from_be_bytes(bytes)).ok().filter(|limit| *limit > 0)?
-            }
+            Some(Limit::Bound(marker)) => positive(value(marker)?)? as usize,
         };
         Some(NamedRows { keys, limit })
     }
@@ -109,11 +109,7 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<RowsPlan, Pas
     if !select.order.is_empty() {
         return Err(PassReason::Clause);
     }
-    let table = context.table(&select.table).ok_or(PassReason::UnknownTable)?;
-    table.cacheable().map_err(PassReason::NotCacheable)?;
-    if !context.binds_certain {
-        return Err(PassReason::UncertainBinds);
-    }
+    let table = cacheable_table(select, context)?;
     let (projection, names) = project(&select.selectors, &table)?.into_iter().unzip();
     let relations = comparisons(&select.relations)?;
     let keys = table.partition_key.len() + table.clustering.len();

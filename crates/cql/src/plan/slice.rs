@@ -14,7 +14,10 @@ use super::context::Context;
 use super::key::{KeyTemplate, Part, PartitionTemplate, RowKey, ValueSource};
 use super::literal;
 use super::order::ValueOrder;
-use super::read::{PassReason, ReadPlan, check_clauses, is_of_partition, key_parts, project};
+use super::read::{
+    PassReason, ReadPlan, cacheable_table, check_clauses, is_of_partition, key_parts, positive,
+    project,
+};
 use super::schema::{Column, TableSchema};
 use super::types::{Form, KeyClass};
 use crate::statement::{Literal, Marker, Operator, Relation, Select, Term};
@@ -155,8 +158,7 @@ impl SlicePlan {
         let range = range.collect::<Option<_>>()?;
         let mut limit = self.limit;
         for marker in &self.read.limits {
-            let bytes = value(marker)?.try_into().ok()?;
-            let bound = u32::try_from(i32::from_be_bytes(bytes)).ok().filter(|n| *n > 0)?;
+            let bound = positive(value(marker)?)?;
             limit = Some(limit.map_or(bound, |limit| limit.min(bound)));
         }
         Some(Slice { reversed: self.reversed, limit, prefix, range })
@@ -278,11 +280,7 @@ impl Comparison {
 /// The plan of a slice that is served from the cache, or why it is not.
 pub(super) fn cached(select: &Select, context: &Context) -> Result<SlicePlan, PassReason> {
     let limits = check_clauses(select)?;
-    let table = context.table(&select.table).ok_or(PassReason::UnknownTable)?;
-    table.cacheable().map_err(PassReason::NotCacheable)?;
-    if !context.binds_certain {
-        return Err(PassReason::UncertainBinds);
-    }
+    let table = cacheable_table(select, context)?;
     if table.clustering.is_empty() {
         return Err(PassReason::NotOneRow);
     }
