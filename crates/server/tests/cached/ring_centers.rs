@@ -50,6 +50,16 @@ fn fill(client: &mut Client, node: &Node) {
     });
 }
 
+/// Has the only member cache rows that outlast a restart, and stops it.
+fn leave_rows(home: &mut World, client: &mut Client) {
+    (0..10).for_each(|n| client.put(&format!("k{n}"), "one"));
+    fill(client, home.node(0));
+    come_back(home);
+    fill(&mut home.client(0), home.node(0));
+    assert_eq!(home.node(0).count(&FILLS), 0, "its rows outlast a restart");
+    home.nodes[0].take().unwrap().stop();
+}
+
 #[test]
 fn a_ring_without_exclusive_tables_leaves_the_lease_to_another_and_refuses_nobody() {
     let near = bounded(World::new(1));
@@ -103,12 +113,7 @@ fn a_member_that_was_away_while_another_ring_was_the_home_serves_nothing_of_befo
     let mut home = World::settled(1);
     let next = bounded(home.beside("next", 1));
     let (mut old, mut new) = (home.client(0), next.client(0));
-    (0..10).for_each(|n| old.put(&format!("k{n}"), "one"));
-    fill(&mut old, home.node(0));
-    come_back(&mut home);
-    fill(&mut home.client(0), home.node(0));
-    assert_eq!(home.node(0).count(&FILLS), 0, "its rows outlast a restart");
-    home.nodes[0].take().unwrap().stop();
+    leave_rows(&mut home, &mut old);
     direct(&home.database, RELEASE);
     set_policy(next.node(0), EXCLUSIVE);
     next.node(0).wait_for_lease("held");
@@ -158,12 +163,7 @@ fn a_lease_that_was_deleted_meanwhile_is_another_one() {
     let mut home = World::settled(1);
     let next = bounded(home.beside("next", 1));
     let (mut old, mut new) = (home.client(0), next.client(0));
-    (0..10).for_each(|n| old.put(&format!("k{n}"), "one"));
-    fill(&mut old, home.node(0));
-    come_back(&mut home);
-    fill(&mut home.client(0), home.node(0));
-    assert_eq!(home.node(0).count(&FILLS), 0, "its rows outlast a restart");
-    home.nodes[0].take().unwrap().stop();
+    leave_rows(&mut home, &mut old);
     direct(&home.database, "TRUNCATE afterglow.lease");
     set_policy(next.node(0), EXCLUSIVE);
     next.node(0).wait_for_lease("held");
