@@ -19,6 +19,7 @@
 //! never torn. A hash must not be spread over shards by its top 16 bits, which would weaken the
 //! tag: use the lowest bits.
 
+mod divisor;
 mod extent;
 mod slot;
 mod table;

@@ -17,6 +17,7 @@
 
 #![allow(unsafe_code)]
 
+use super::divisor::Divisor;
 use super::extent::{Extent, MAX_GROUP, line_in_group};
 use super::slot::{Slot, tag_of};
 use crate::prefetch::prefetch;
@@ -50,6 +51,8 @@ pub(super) struct Table {
     lines: Lines,
     /// Lines that hashes name.
     base: usize,
+    /// The same, to divide by: each operation names lines several times.
+    divisor: Divisor,
     /// The [`Extent`]; written by the writer only.
     extent: AtomicU64,
     /// Occupied slots; written by the writer only.
@@ -66,6 +69,7 @@ impl Table {
         Self {
             lines: Lines::empty(most),
             base,
+            divisor: Divisor::new(base),
             extent: AtomicU64::new(Extent::of(base, base).word()),
             len: AtomicUsize::new(0),
             moves: AtomicU64::new(0),
@@ -106,7 +110,7 @@ impl Table {
     /// The other base line for a tag: that of the other one is this one.
     fn other_base(&self, base_line: usize, mix: u64) -> usize {
         // mix - line modulo lines, without going below zero.
-        let sum = (mix % self.base as u64) as usize;
+        let sum = self.divisor.rest(mix);
         if sum >= base_line { sum - base_line } else { sum + self.base - base_line }
     }
 
