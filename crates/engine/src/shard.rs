@@ -2,18 +2,13 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
-
 use crate::sync::{Mutex, MutexGuard};
 
 use crate::index::{Index, IndexWriter, Location};
 use crate::kill_map::KillMap;
 use crate::prefetch::prefetch_bytes;
 use crate::segment::{SegmentState, SegmentTable};
-use crate::tier::{DramEntry, DramTier, FrequencySketch, join};
-
-/// Largest object whose memory is kept for the next one.
-const MAX_KEPT: usize = 16 << 10;
+use crate::tier::{DramEntry, DramTier, FrequencySketch};
 
 /// What a shard's mutex guards.
 pub struct Shard {
@@ -30,8 +25,6 @@ pub struct Shard {
     pub collecting: bool,
     /// Scratch for objects the DRAM tier evicts.
     pub victims: Vec<DramEntry>,
-    /// Memory of an object that was evicted.
-    spare: Option<BytesMut>,
     table: Arc<SegmentTable>,
 }
 
@@ -55,7 +48,6 @@ impl ShardSlot {
             kills: None,
             collecting: false,
             victims: Vec::new(),
-            spare: None,
             table,
         };
         Self { index: reader, state: Mutex::new(state) }
@@ -64,6 +56,11 @@ impl ShardSlot {
     /// Takes the mutex to look at or change an object, whose places are asked for together.
     pub fn lock_for(&self, hash: u64) -> MutexGuard<'_, Shard> {
         self.index.prefetch(hash);
+        self.lock_prefetched(hash)
+    }
+
+    /// The same for an object whose index lines have been asked for.
+    pub fn lock_prefetched(&self, hash: u64) -> MutexGuard<'_, Shard> {
         let shard = self.state.lock();
         shard.dram.prefetch(hash);
         shard.sketch.prefetch(hash);
@@ -94,24 +91,6 @@ impl Shard {
             let kill = kills.entry(hash).or_default();
             *kill = (*kill).max(version);
         }
-    }
-
-    /// Keeps the memory of an evicted object, if nobody else holds it, for the next one of exactly
-    /// its size. Where each copy evicts another, the allocator would be a good part of the cost.
-    pub fn keep_memory(&mut self, data: Bytes) {
-        self.spare = if data.len() <= MAX_KEPT { data.try_into_mut().ok() } else { None };
-    }
-
-    /// Key and value in one allocation of their size.
-    pub fn join(&mut self, key: &[u8], value: &[u8]) -> Bytes {
-        let Some(mut again) = self.spare.take_if(|spare| spare.len() == key.len() + value.len())
-        else {
-            return join(key, value);
-        };
-        let (key_part, value_part) = again.split_at_mut(key.len());
-        key_part.copy_from_slice(key);
-        value_part.copy_from_slice(value);
-        again.freeze()
     }
 
     /// Opening: slots of `hash` that come from the checkpoint must not be believed below `version`.

@@ -30,7 +30,7 @@ use crate::index::{Location, Slot};
 use crate::namespace::state::NamespaceState;
 use crate::segment::SegmentState;
 use crate::shard::Shard;
-use crate::tier::{DramEntry, DramTier, EntryState};
+use crate::tier::{DramEntry, DramTier, EntryState, join};
 
 /// How often a lookup follows a record that moves.
 const MAX_FOLLOWED: u8 = 3;
@@ -481,7 +481,7 @@ impl FlashRead {
         let entry = DramEntry {
             hash: self.hash,
             version: found.meta.version,
-            data: shard.join(found.key, found.value),
+            data: join(found.key, found.value),
             key_len: found.key.len() as u32,
             expiry: found.meta.expiry,
             group: found.meta.group,

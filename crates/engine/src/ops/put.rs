@@ -40,9 +40,10 @@ impl Core {
         options: &PutOptions,
     ) -> Ack<PutOutcome> {
         let hash = self.hash(ns.id, key);
-        self.shard(hash).index.prefetch(hash);
+        let slot = self.shard(hash);
+        slot.index.prefetch(hash);
         let prepared = self.prepare(ns, hash, key, value, options);
-        let mut shard = self.shard(hash).lock_for(hash);
+        let mut shard = slot.lock_prefetched(hash);
         let put = match self.take_put_version() {
             Ok(version) => self.put_locked(&mut shard, ns, hash, key, prepared, version),
             Err(reason) => Put::Refused(reason),

@@ -100,11 +100,3 @@ impl DramEntry {
 /// State of a DRAM entry whose copy to flash was refused: like clean, but at no place, so that
 /// eviction asks again.
 pub const NOWHERE: Location = Location { segment: MAX_SEGMENTS - 1, offset_units: (1 << 20) - 1 };
-
-/// Key and value in one allocation of their size.
-pub fn join(key: &[u8], value: &[u8]) -> Bytes {
-    let mut data = Vec::with_capacity(key.len() + value.len());
-    data.extend_from_slice(key);
-    data.extend_from_slice(value);
-    Bytes::from(data)
-}

@@ -13,7 +13,7 @@ use crate::index::LINE_BYTES;
 use crate::shard::{Shard, ShardSlot};
 use crate::sync::atomic::Ordering;
 use crate::tier::admission::Admission;
-use crate::tier::{DramEntry, EntryState, NOWHERE};
+use crate::tier::{DramEntry, EntryState, NOWHERE, keep_memory};
 
 impl Core {
     /// Puts an entry into the DRAM tier and sees to those it evicts. Its version was taken under
@@ -22,8 +22,10 @@ impl Core {
         let mut victims = std::mem::take(&mut shard.victims);
         let version = entry.version;
         let replaced = shard.dram.insert(entry, &mut victims);
-        let older = replaced.is_none_or(|replaced| replaced.version < version);
-        assert!(older, "version {version} replaces a newer one");
+        if let Some(replaced) = replaced {
+            assert!(replaced.version < version, "version {version} replaces a newer one");
+            keep_memory(replaced.data);
+        }
         self.evict_all(shard, victims);
     }
 
@@ -79,7 +81,7 @@ impl Core {
         let full = !victims.is_empty();
         for victim in victims.drain(..) {
             self.evict(shard, &victim);
-            shard.keep_memory(victim.data);
+            keep_memory(victim.data);
         }
         shard.victims = victims;
         if full && let Some(next) = shard.dram.prefetch_victim() {

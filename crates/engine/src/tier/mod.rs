@@ -16,13 +16,15 @@ mod entry;
 mod evict;
 mod ghost;
 mod sketch;
+mod spare;
 pub(crate) mod victims;
 mod write_out;
 
 pub use arena::ENTRY_OVERHEAD;
 pub use dram::DramTier;
-pub use entry::{DramEntry, EntryState, NOWHERE, join};
+pub use entry::{DramEntry, EntryState, NOWHERE};
 pub use sketch::FrequencySketch;
+pub use spare::{join, keep_memory};
 
 #[cfg(test)]
 mod tests;
