@@ -29,6 +29,9 @@ const PER_STEP: usize = 2048;
 /// Reads of records to be reinserted in flight.
 const READS: usize = 8;
 
+/// A byte that was not admitted earns so many times what a written one earns for reinsertion.
+const REFUSED_EARN: u64 = 4;
+
 /// What happened to an object of a reclaimed segment that lives in DRAM.
 enum Hot {
     /// DRAM does not have it.
@@ -124,11 +127,14 @@ impl Background {
     }
 
     /// Adds credit for reinsertion: a share of what was written since, without what reclaims wrote.
+    /// What was not admitted counts too, and more: each such byte is a write that was saved, and
+    /// those on flash are worth more where few are let in.
     fn earn_credit(&mut self) {
         let totals = &self.core.totals;
         // Only this thread reinserts, so the difference never falls.
         let again = totals.reinserted_bytes.get();
-        self.credit.earn(totals.record_bytes.get() - again);
+        let refused = REFUSED_EARN * self.core.admission.refused();
+        self.credit.earn(totals.record_bytes.get() - again + refused);
     }
 
     /// Drops the slots of records, or notes records to be reinserted.
@@ -168,7 +174,6 @@ impl Background {
                     return;
                 }
             }
-            core.admission.victims.note(shard.sketch.estimate(hash));
             let has_room = reclaim.left >= len + core.table.segment_size() / 2;
             let allowed = has_room
                 && self.credit.is_left()

@@ -30,7 +30,8 @@ use crate::index::{Location, Slot};
 use crate::namespace::state::NamespaceState;
 use crate::segment::SegmentState;
 use crate::shard::Shard;
-use crate::tier::{DramEntry, DramTier, EntryState, join};
+use crate::tier::admission::PROVEN_AT;
+use crate::tier::{DramEntry, DramTier, EntryState, NOWHERE, join};
 
 /// How often a lookup follows a record that moves.
 const MAX_FOLLOWED: u8 = 3;
@@ -108,13 +109,19 @@ impl Core {
     pub(crate) fn get(self: &Arc<Self>, ns: &Arc<NamespaceState>, key: &[u8]) -> Lookup {
         let hash = self.hash(ns.id, key);
         let mut shard = self.shard(hash).lock_for(hash);
-        shard.sketch.add(hash);
+        let popularity = shard.sketch.add(hash);
         if let Some(entry) = shard.dram.get(hash, ns.id, key) {
             let (meta, hit) = (entry.meta(), entry.hit(Tier::Dram));
+            let refused = entry.state == EntryState::Clean(NOWHERE);
             if let Some(reason) = self.why_dead(ns, &meta) {
                 shard.dram.remove(hash, ns.id, key);
                 ns.counters.miss(reason);
                 return Lookup::Miss(reason);
+            }
+            if refused && popularity == PROVEN_AT {
+                // The background asks for its copy again: a crash is not to cost the hottest.
+                coverage_mark!(RefusedCopyProven);
+                shard.dram.mark_dirty(hash, meta.version);
             }
             ns.counters.hit(Tier::Dram);
             return Lookup::Hit(hit);
@@ -408,6 +415,7 @@ impl FlashRead {
             Verdict::Unknown => return self.follow(),
         }
         self.done = true;
+        self.core.admission.duel.hit(self.hash);
         if self.attempt.counted {
             self.ns.counters.hit(tier);
         }
@@ -477,6 +485,10 @@ impl FlashRead {
         if may_write && !self.core.streams.have_room(self.core.time.millis()) {
             coverage_mark!(ReadNotPromoted);
             return;
+        }
+        if !stays {
+            // Being read from flash has proven it. It is not to be refused the copy it needs now.
+            shard.sketch.raise(self.hash, PROVEN_AT);
         }
         let entry = DramEntry {
             hash: self.hash,

@@ -25,7 +25,6 @@ use crate::shard::ShardSlot;
 use crate::stats::EngineCounters;
 use crate::tier::admission::AdmissionRules;
 use crate::tier::budget::WriteBudget;
-use crate::tier::victims::VictimPopularity;
 use crate::time::CacheTime;
 use crate::version::Versions;
 
@@ -97,11 +96,9 @@ pub(super) fn build(
         Arc::new(ns)
     };
     let namespaces = state.namespaces.iter().map(namespace).collect();
-    let admission = AdmissionRules {
-        free_target: geometry::free_target(table.len()),
-        victims: VictimPopularity::default(),
-        budget: config.write_budget.map(|rate| WriteBudget::new(rate, env.clock.millis())),
-    };
+    let budget = config.write_budget.map(|rate| WriteBudget::new(rate, env.clock.millis()));
+    let flash = u64::from(table.len()) * u64::from(table.segment_size());
+    let admission = AdmissionRules::new(geometry::free_target(table.len()), flash, budget);
     Arc::new(Core {
         uuid: state.uuid,
         hash_seed: state.hash_seed,

@@ -75,6 +75,7 @@ paths! {
     QueueFull = "write: too many chunks wait",
     NoFreeSegment = "write: no segment free",
     NotAdmitted = "write: not popular enough",
+    RefusedCopyProven = "get: object in DRAM that was not admitted has become popular",
     WriteBudget = "write: budget used up",
     SegmentRetired = "write: segment retired",
     Reclaimed = "reclaim: segment freed",

@@ -30,6 +30,7 @@
 //! run.
 
 mod acks;
+mod admission;
 mod attempt;
 mod backpressure;
 mod blocked;

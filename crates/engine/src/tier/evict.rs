@@ -8,7 +8,7 @@
 
 use crate::api::{DropReason, Listed};
 use crate::core::Core;
-use crate::format::record::Meta;
+use crate::format::record::{self, Meta};
 use crate::index::LINE_BYTES;
 use crate::shard::{Shard, ShardSlot};
 use crate::sync::atomic::Ordering;
@@ -106,6 +106,9 @@ impl Core {
         if let Err(reason) = self.write_out(shard, entry, Admission::Asked) {
             ns.counters.dropped(reason);
             let (key, value) = entry.data.split_at(entry.key_len as usize);
+            if reason == DropReason::NotAdmitted {
+                self.admission.note_refused(record::usual_padded(key.len(), value.len()));
+            }
             let Meta { version, expiry, group, epoch_slot: partition, .. } = entry.meta();
             ns.tell_evicted(&Listed { key, value, version, expiry, group, partition });
         }

@@ -12,12 +12,12 @@ mod arena;
 pub(crate) mod budget;
 mod copies;
 mod dram;
+pub(crate) mod duel;
 mod entry;
 mod evict;
 mod ghost;
 mod sketch;
 mod spare;
-pub(crate) mod victims;
 mod write_out;
 
 pub use arena::ENTRY_OVERHEAD;

@@ -42,11 +42,11 @@ impl FrequencySketch {
         prefetch(&self.blocks[self.counters(hash).0]);
     }
 
-    /// Counts a request.
-    pub fn add(&mut self, hash: u64) {
+    /// Counts a request. Returns the estimate with it.
+    pub fn add(&mut self, hash: u64) -> u8 {
         let estimate = self.estimate(hash);
         if estimate == 15 {
-            return;
+            return estimate;
         }
         let (block, counters) = self.counters(hash);
         for (word, shift) in counters {
@@ -59,6 +59,15 @@ impl FrequencySketch {
         self.additions += 1;
         if self.additions >= self.sample {
             self.halve();
+        }
+        estimate + 1
+    }
+
+    /// Counts requests until they are at least so many.
+    pub fn raise(&mut self, hash: u64, count: u8) {
+        debug_assert!(count <= 15);
+        while self.estimate(hash) < count {
+            self.add(hash);
         }
     }
 
@@ -104,7 +113,7 @@ mod tests {
     fn an_estimate_is_never_below_the_count_and_rarely_above() {
         let mut sketch = FrequencySketch::new(1000);
         for n in 0..1000 {
-            (0..n % 5).for_each(|_| sketch.add(hash(n)));
+            (0..n % 5).for_each(|_| _ = sketch.add(hash(n)));
         }
         let over = (0..1000).filter(|&n| {
             let estimate = u64::from(sketch.estimate(hash(n)));
@@ -121,9 +130,9 @@ mod tests {
     #[test]
     fn counts_saturate_and_age() {
         let mut sketch = FrequencySketch::new(100);
-        (0..40).for_each(|_| sketch.add(hash(1)));
+        (0..40).for_each(|_| _ = sketch.add(hash(1)));
         assert_eq!(sketch.estimate(hash(1)), 15);
-        (2..20_000).for_each(|n| sketch.add(hash(n)));
+        (2..20_000).for_each(|n| _ = sketch.add(hash(n)));
         assert!(sketch.estimate(hash(1)) < 15, "an object nobody asks for keeps its old fame");
     }
 

@@ -47,15 +47,18 @@ impl Core {
         debug_assert!(!shard.is_superseded(entry.hash, entry.version), "{entry:?} is superseded");
         let (key, value) = entry.data.split_at(entry.key_len as usize);
         let len = record::usual_padded(key.len(), value.len());
-        let popularity = || shard.sketch.estimate(entry.hash);
-        self.admission
-            .admit(admission, popularity, len, self.table.free_count(), || self.written())?;
+        let known = (entry.hash, || shard.sketch.estimate(entry.hash));
+        let free = self.table.free_count();
+        self.admission.admit(admission, known, len, free, || self.written())?;
         let short =
             entry.expiry != NO_EXPIRY && u64::from(entry.expiry) < self.time.now() + SHORT_TTL;
         let stream = if short { StreamId::ShortTtl } else { StreamId::New };
         let object = Object { hash: entry.hash, meta: entry.meta(), key, value };
         let awaited = if let Admission::Through(id) = admission { Some(id) } else { None };
         let appended = self.append(stream, &object, awaited)?;
+        if admission == Admission::Asked {
+            self.admission.duel.wrote(entry.hash, appended.len);
+        }
         self.publish(shard, entry.hash, appended);
         Ok(appended.at)
     }
