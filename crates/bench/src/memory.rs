@@ -122,7 +122,7 @@ fn weigh(
         alloc::live() as f64,
         "B",
     );
-    report.figure("DRAM tier, by its own account", stats.dram_bytes as f64, "B");
+    dram_overhead(&stats, options.value, report);
     report.figure("resident, all", resident.all as f64, "B");
     report.figure("resident, without mapped files", resident.anonymous as f64, "B");
     report.figure("memory budget", shape.memory as f64, "B");
@@ -144,6 +144,16 @@ fn weigh(
     ));
     look_up(options, &cache, &ns, report)?;
     overflow(options, &cache, &ns, more, report)
+}
+
+/// What an object costs in the DRAM tier beyond its key and value: all of the tier's memory, with
+/// the hashes of what left it lately, by the number of its objects.
+fn dram_overhead(stats: &Stats, value: usize, report: &mut Report) {
+    report.figure("DRAM tier, by its own account", stats.dram_bytes as f64, "B");
+    report.figure("DRAM tier, objects", stats.dram_objects as f64, "");
+    let each = stats.dram_bytes as f64 / stats.dram_objects.max(1) as f64;
+    let beyond = each - (store::KEY + value) as f64;
+    report.figure("DRAM tier, bytes per object beyond key and value", beyond, "B");
 }
 
 fn index_full(stats: &Stats) -> u64 {

@@ -8,7 +8,7 @@ use crate::index::{Index, IndexWriter, Location};
 use crate::kill_map::KillMap;
 use crate::prefetch::prefetch_bytes;
 use crate::segment::{SegmentState, SegmentTable};
-use crate::tier::{DramEntry, DramTier, FrequencySketch};
+use crate::tier::{DramEntry, DramTier, Evicted, FrequencySketch};
 
 /// What a shard's mutex guards.
 pub struct Shard {
@@ -24,7 +24,7 @@ pub struct Shard {
     /// Whether changes still add to `kills`: until the last index line is loaded.
     pub collecting: bool,
     /// Scratch for objects the DRAM tier evicts.
-    pub victims: Vec<DramEntry>,
+    pub victims: Evicted,
     table: Arc<SegmentTable>,
 }
 
@@ -47,7 +47,7 @@ impl ShardSlot {
             sketch,
             kills: None,
             collecting: false,
-            victims: Vec::new(),
+            victims: Evicted::default(),
             table,
         };
         Self { index: reader, state: Mutex::new(state) }

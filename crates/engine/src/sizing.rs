@@ -13,7 +13,7 @@ use crate::format::{journal, record};
 use crate::geometry;
 use crate::index::{LINE_BYTES, SLOTS_PER_LINE};
 use crate::recovery::Outlook;
-use crate::tier::ENTRY_OVERHEAD;
+use crate::tier::entry_bytes;
 
 /// How full an index is in practice, in percent. Beyond it the two lines of a key are often full,
 /// and objects that were not read lately are evicted.
@@ -81,7 +81,7 @@ impl Outlook {
     /// Objects of `len` bytes of key and value that the DRAM tier holds.
     #[must_use]
     pub fn dram_objects(&self, len: usize) -> u64 {
-        self.dram / (len + ENTRY_OVERHEAD) as u64
+        self.dram / entry_bytes(len) as u64
     }
 
     /// Objects of `len` bytes of key and value that are on flash when it is full. The index's slots

@@ -17,7 +17,7 @@ use afterglow_engine::{
     Cache, Config, DeviceConfig, Mutability, Namespace, NamespaceOptions, Outlook, PutOptions,
     Resized, Stats, Tier,
     format::{footer, footer_entries::usual_entry, record},
-    tier::{DramTier, ENTRY_OVERHEAD},
+    tier::{DramTier, entry_bytes},
 };
 
 use super::{
@@ -51,7 +51,7 @@ const NAP: Duration = Duration::from_micros(50);
 
 /// What a value of so many bytes takes in either tier.
 pub fn cost(len: u32) -> Cost {
-    let dram = KEY + len as usize + ENTRY_OVERHEAD;
+    let dram = entry_bytes(KEY + len as usize);
     Cost { dram: dram as u32, flash: record::usual_padded(KEY, len as usize) }
 }
 

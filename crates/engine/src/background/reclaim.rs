@@ -259,8 +259,8 @@ impl Background {
         let mut entries = VecDeque::new();
         each_copy_in(&self.core, segment, |shard, object, at| {
             if shard.is_at(object.hash, at) {
-                let (key, value) = object.data.split_at(object.key_len as usize);
-                let len = record::most_len(key.len(), value.len()) as u32;
+                let key_len = object.key_len as usize;
+                let len = record::most_len(key_len, object.data.len() - key_len) as u32;
                 let (hash, meta, offset) = (object.hash, object.meta(), at.offset());
                 entries.push_back(FooterEntry { hash, meta, offset, len });
             } else {
@@ -338,11 +338,12 @@ fn copy_hot(
     admission: Option<Admission>,
 ) -> Hot {
     let (hash, version) = (entry.hash, entry.meta.version);
-    let Some(object) = shard.dram.peek_hash(hash).filter(|o| o.version == version).cloned() else {
+    let Some(object) = shard.dram.peek_hash(hash).filter(|o| o.version == version) else {
         return Hot::Absent;
     };
+    let object = object.to_entry();
     let written = match admission {
-        Some(admission) => core.write_out(shard, &object, admission),
+        Some(admission) => core.write_out(shard, &object.object(), admission),
         None => Err(DropReason::NotAdmitted),
     };
     match written {

@@ -10,7 +10,7 @@ use crate::device::{Io, IoKind, WriteBuf};
 use crate::index::Location;
 use crate::segment::{SegmentState, WriteJob};
 use crate::shard::Shard;
-use crate::tier::{DramEntry, EntryState, NOWHERE};
+use crate::tier::{DramEntry, DramObject, EntryState, NOWHERE};
 
 /// Age at which a dirty object is copied, in milliseconds, counted from the first change that flash
 /// does not have. An object that changes all the time is copied once in this time, and at most
@@ -199,33 +199,29 @@ pub(super) fn each_copy_in(
     mut found: impl FnMut(&mut Shard, &DramEntry, Location),
 ) {
     for slot in &core.shards {
-        let mut below = usize::MAX;
-        // Begins with the last object. If an object is removed between two turns, the last one
-        // takes its place. That one has been visited, or its new place is still to be visited.
-        while below > 0 {
+        let mut next = Some(0);
+        while let Some(from) = next {
             let mut shard = slot.lock();
-            let end = below.min(shard.dram.len());
-            below = end.saturating_sub(VISITED);
-            let copied = |e: &DramEntry| match e.state {
+            let mut copies = Vec::new();
+            next = shard.dram.visit(from, VISITED, |object| match object.state {
                 EntryState::Clean(at) if at != NOWHERE && at.segment == segment => {
-                    Some((e.clone(), at))
+                    copies.push((object.to_entry(), at));
                 }
-                _ => None,
-            };
-            let copies: Vec<_> = shard.dram.range(below..end).filter_map(copied).collect();
+                _ => {}
+            });
             copies.iter().for_each(|(entry, at)| found(&mut shard, entry, *at));
         }
     }
 }
 
 /// What is copied in one turn at a shard's lock: readers wait for no more than one large object.
-fn batch<'a>(dirty: impl Iterator<Item = &'a DramEntry>) -> Vec<DramEntry> {
+fn batch<'a>(dirty: impl Iterator<Item = DramObject<'a>>) -> Vec<DramEntry> {
     let mut bytes = 0;
-    let fits = |entry: &&DramEntry| {
-        bytes += entry.data.len();
-        bytes <= BATCH_BYTES || bytes == entry.data.len()
+    let fits = |object: &DramObject<'_>| {
+        bytes += object.len();
+        bytes <= BATCH_BYTES || bytes == object.len()
     };
-    dirty.take(BATCH).take_while(fits).cloned().collect()
+    dirty.take(BATCH).take_while(fits).map(|object| object.to_entry()).collect()
 }
 
 #[cfg(test)]
@@ -245,7 +241,7 @@ mod tests {
             state: EntryState::Dirty,
         };
         let entries: Vec<_> = objects.iter().map(entry).collect();
-        batch(entries.iter()).iter().map(|entry| entry.data.len()).collect()
+        batch(entries.iter().map(DramEntry::object)).iter().map(|entry| entry.data.len()).collect()
     }
 
     #[test]

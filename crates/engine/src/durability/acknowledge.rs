@@ -88,7 +88,8 @@ impl Core {
     /// Removes what was put as this version, in DRAM or at that place.
     fn withdraw(&self, ns: &NamespaceState, hash: u64, version: u64, at: Option<Location>) {
         let mut shard = self.shard(hash).lock();
-        let entry = shard.dram.peek_hash(hash).filter(|entry| entry.version == version).cloned();
+        let entry = shard.dram.peek_hash(hash).filter(|entry| entry.version == version);
+        let entry = entry.map(|entry| entry.to_entry());
         if entry.is_some() || at.is_some_and(|at| shard.is_at(hash, at)) {
             let (key, version) =
                 (entry.as_ref().map_or(&[][..], DramEntry::key), self.take_version());

@@ -17,7 +17,6 @@ use crate::device::{AlignedBuf, DeviceId};
 use crate::durability::backpressure::Backpressure;
 use crate::durability::pending::Ack;
 use crate::format::journal::Event;
-use crate::format::record::Meta;
 use crate::namespace::state::{NamespaceState, epoch_slot};
 use crate::ops::get::{Lookup, Peek};
 use crate::ops::list::{Keys, Listing};
@@ -277,14 +276,11 @@ impl Namespace {
         for slot in &self.core.shards {
             let shard = slot.lock();
             let step = shard.dram.len().div_ceil(each).max(1);
-            let places = (0..shard.dram.len()).step_by(step);
-            for entry in places.flat_map(|at| shard.dram.range(at..at + 1)) {
+            for object in shard.dram.every(step) {
                 seen += 1;
-                let is_ours = entry.ns == self.ns.id;
-                if is_ours && self.core.why_dead(&self.ns, &entry.meta()).is_none() {
-                    let (key, value) = entry.data.split_at(entry.key_len as usize);
-                    let Meta { version, expiry, group, epoch_slot: partition, .. } = entry.meta();
-                    take(&Listed { key, value, version, expiry, group, partition });
+                let is_ours = object.ns == self.ns.id;
+                if is_ours && self.core.why_dead(&self.ns, &object.meta()).is_none() {
+                    take(&object.listed());
                 }
             }
         }

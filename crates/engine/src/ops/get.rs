@@ -31,7 +31,7 @@ use crate::namespace::state::NamespaceState;
 use crate::segment::SegmentState;
 use crate::shard::Shard;
 use crate::tier::admission::PROVEN_AT;
-use crate::tier::{DramEntry, DramTier, EntryState, NOWHERE, join};
+use crate::tier::{DramObject, DramTier, EntryState, NOWHERE};
 
 /// How often a lookup follows a record that moves.
 const MAX_FOLLOWED: u8 = 3;
@@ -145,7 +145,7 @@ impl Core {
     }
 
     /// Prefetches what a lookup of the first [`PREFETCHED`] of these keys in DRAM will touch. There
-    /// are three steps: their places in the tables, then the nodes there, then the objects. So
+    /// are three steps: their places in the tables, then the first records there, then the objects. So
     /// memory is waited for once a step for all keys, not three times for each.
     pub(crate) fn prefetch<'k>(&self, ns: &NamespaceState, keys: impl Iterator<Item = &'k [u8]>) {
         let mut hashes = [0; PREFETCHED];
@@ -155,7 +155,7 @@ impl Core {
             drop(self.shard(*hash).lock_for(*hash));
             len += 1;
         }
-        for step in [DramTier::prefetch_node, DramTier::prefetch_data] {
+        for step in [DramTier::prefetch_record, DramTier::prefetch_data] {
             hashes[..len].iter().for_each(|&hash| step(&self.shard(hash).lock().dram, hash));
         }
     }
@@ -490,17 +490,8 @@ impl FlashRead {
             // Being read from flash has proven it. It is not to be refused the copy it needs now.
             shard.sketch.raise(self.hash, PROVEN_AT);
         }
-        let entry = DramEntry {
-            hash: self.hash,
-            version: found.meta.version,
-            data: join(found.key, found.value),
-            key_len: found.key.len() as u32,
-            expiry: found.meta.expiry,
-            group: found.meta.group,
-            epoch_slot: found.meta.epoch_slot,
-            ns: found.meta.ns,
-            state: if stays { EntryState::Clean(at) } else { EntryState::Dirty },
-        };
-        self.core.insert_absent_and_evict(shard, entry);
+        let state = if stays { EntryState::Clean(at) } else { EntryState::Dirty };
+        let object = DramObject::new(self.hash, &found.meta, found.key, found.value, state);
+        self.core.insert_absent_and_evict(shard, &object);
     }
 }

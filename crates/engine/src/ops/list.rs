@@ -20,7 +20,7 @@ use crate::index::{Location, Slot};
 use crate::namespace::state::NamespaceState;
 use crate::recovery::SegmentReader;
 use crate::segment::SegmentState;
-use crate::tier::{DramEntry, EntryState};
+use crate::tier::EntryState;
 
 /// Passes over a cache that is being written to so fast that each overtakes the one before.
 const MAX_PASSES: u32 = 8;
@@ -74,8 +74,8 @@ pub struct Listing<T> {
 
 #[derive(Debug)]
 enum ListingPart {
-    /// Objects in DRAM whose number in the shard is below this.
-    Dram { shard: usize, below: usize },
+    /// Objects in DRAM from this part of a shard on.
+    Dram { shard: usize, from: u64 },
     /// Segments whose footer is not written yet.
     Unsealed,
     /// Records of an open segment from this one on.
@@ -162,8 +162,7 @@ impl<T> Listing<T> {
         self.moves_to = unsealed.map(|s| table.generation(s)).fold(core.versions.peek(), u64::min);
         let segments =
             (0..table.len()).filter(|&s| table.generation(s) >= from).map(ListingPart::Segment);
-        let dram =
-            (0..core.shards.len()).map(|shard| ListingPart::Dram { shard, below: usize::MAX });
+        let dram = (0..core.shards.len()).map(|shard| ListingPart::Dram { shard, from: 0 });
         self.parts = dram.chain([ListingPart::Unsealed]).chain(segments).collect();
     }
 
@@ -181,7 +180,7 @@ impl<T> Listing<T> {
             return Err(KeysError::Loading);
         }
         match part {
-            ListingPart::Dram { shard, below } => self.visit_dram(shard, below),
+            ListingPart::Dram { shard, from } => self.visit_dram(shard, from),
             ListingPart::Unsealed => self.visit_unsealed(),
             ListingPart::Open { segment, generation, from } => {
                 return self.visit_open(segment, generation, from);
@@ -195,31 +194,24 @@ impl<T> Listing<T> {
         Ok(())
     }
 
-    /// Objects that live in DRAM and are not found on flash as well, beginning with the last. If
-    /// one is removed between two steps, the last takes its place. That one has been visited, or
-    /// its new place is still to be visited.
-    fn visit_dram(&mut self, number: usize, below: usize) {
+    /// Objects that live in DRAM and are not found on flash as well. What is there all the time is
+    /// seen, whatever others come or go between two steps.
+    fn visit_dram(&mut self, number: usize, from: u64) {
         let core = self.core.clone();
         let shard = core.shards[number].lock();
-        let end = below.min(shard.dram.len());
-        let start = end.saturating_sub(STEP);
-        for entry in shard.dram.range(start..end).filter(|entry| entry.ns == self.ns.id) {
+        let next = shard.dram.visit(from, STEP, |object| {
             let on_flash =
-                matches!(entry.state, EntryState::Clean(at) if shard.is_copied(entry.hash, at));
+                matches!(object.state, EntryState::Clean(at) if shard.is_copied(object.hash, at));
             // In later passes the segment it is in may not be visited.
-            if on_flash && self.passes == 1 {
-                continue;
+            if object.ns != self.ns.id || (on_flash && self.passes == 1) {
+                return;
             }
-            let &DramEntry { version, expiry, group, epoch_slot, ns, .. } = entry;
-            if core.why_dead(&self.ns, &Meta { ns, version, expiry, group, epoch_slot }).is_none() {
-                let value = &entry.data[entry.key_len as usize..];
-                let partition = epoch_slot;
-                let listed = Listed { key: entry.key(), value, version, expiry, group, partition };
-                self.found.push_back((self.take)(&listed));
+            if core.why_dead(&self.ns, &object.meta()).is_none() {
+                self.found.push_back((self.take)(&object.listed()));
             }
-        }
-        if start > 0 {
-            self.parts.push_front(ListingPart::Dram { shard: number, below: start });
+        });
+        if let Some(from) = next {
+            self.parts.push_front(ListingPart::Dram { shard: number, from });
         }
     }
 

@@ -171,7 +171,7 @@ impl Core {
         let mut shard = self.shard(hash).lock_for(hash);
         shard.sketch.add(hash);
         if let Some(entry) = shard.dram.get(hash, ns.id, key) {
-            let found = Ok((entry.clone(), Tier::Dram));
+            let found = Ok((entry.to_entry(), Tier::Dram));
             return self.change(shard, ns, key, hash, found, change);
         }
         let loading = self.progress.loading.load(Ordering::Acquire);
@@ -322,7 +322,7 @@ impl Search {
             let shard = core.shard(hash).lock_for(hash);
             let tier = found.as_ref().map_or(Tier::Dram, |hit| hit.tier);
             if let Some(entry) = shard.dram.peek(hash, self.ns.id, &self.key) {
-                let found = Ok((entry.clone(), tier));
+                let found = Ok((entry.to_entry(), tier));
                 return core.change(shard, &self.ns, &self.key, hash, found, change);
             }
             let loading = core.progress.loading.load(Ordering::Acquire);

@@ -19,7 +19,7 @@ use crate::index::Location;
 use crate::namespace::state::{NamespaceState, epoch_slot};
 use crate::shard::Shard;
 use crate::tier::admission::Admission;
-use crate::tier::{DramEntry, EntryState, join};
+use crate::tier::{DramEntry, EntryState, join, keep_memory};
 
 /// The outcome of a put under the shard's lock.
 pub enum Put {
@@ -125,11 +125,14 @@ impl Core {
             let entry = DramEntry { version, ..entry };
             shard.sketch.add(hash);
             if ns.options.durability == Durability::WriteBack {
-                self.insert_and_evict(shard, entry);
+                self.insert_and_evict(shard, &entry);
+                keep_memory(entry.data);
                 return Ok(Put::Stored(version));
             }
             let (at, ticket) = self.write_through(shard, ns, &entry)?;
-            self.insert_and_evict(shard, DramEntry { state: EntryState::Clean(at), ..entry });
+            let entry = DramEntry { state: EntryState::Clean(at), ..entry };
+            self.insert_and_evict(shard, &entry);
+            keep_memory(entry.data);
             Ok(Put::Written(version, ticket))
         });
         put.unwrap_or_else(|reason| {
@@ -155,7 +158,7 @@ impl Core {
             .waiters
             .add(ns.id, put, synced, self.time.millis())
             .ok_or(RefuseReason::QueueFull)?;
-        match self.write_out(shard, entry, Admission::Through(ticket.id)) {
+        match self.write_out(shard, &entry.object(), Admission::Through(ticket.id)) {
             Ok(at) => {
                 self.waiters.place(ticket.id, at);
                 self.streams.wake_worker();

@@ -164,9 +164,9 @@ pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
         if shard.distrust_below(hash, version) {
             // The race: a lookup may have promoted an older object before this segment was read.
             // When evicted, it would be written out and replace this one.
-            if let Some(older) = shard.dram.peek_hash(hash).filter(|o| o.version < version).cloned()
-            {
+            if let Some(older) = shard.dram.peek_hash(hash).filter(|o| o.version < version) {
                 coverage_mark!(OlderInMemory);
+                let older = older.to_entry();
                 shard.dram.remove(hash, older.ns, older.key());
             }
             let at = Location { segment: exact.segment, offset_units: e.offset / UNIT };

@@ -74,7 +74,8 @@ impl User {
     fn demote(&self) {
         let hash = self.core.hash(NS as u16, KEY);
         let mut shard = self.core.shard(hash).lock();
-        if let Some(entry) = shard.dram.peek(hash, NS as u16, KEY).cloned() {
+        let entry = shard.dram.peek(hash, NS as u16, KEY).map(|object| object.to_entry());
+        if let Some(entry) = entry {
             assert!(self.core.copy_out(&mut shard, &entry, true));
             shard.dram.remove(hash, NS as u16, KEY);
         }

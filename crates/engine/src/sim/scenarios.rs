@@ -87,7 +87,7 @@ pub(super) fn copy_to_segment(life: &Life, key: &[u8], value: &[u8]) {
     put(life, key, value, 0);
     let hash = life.core.hash(NS as u16, key);
     let mut shard = life.core.shard(hash).lock();
-    let entry = shard.dram.peek(hash, NS as u16, key).expect("just put").clone();
+    let entry = shard.dram.peek(hash, NS as u16, key).expect("just put").to_entry();
     assert!(life.core.copy_out(&mut shard, &entry, true));
     shard.dram.remove(hash, NS as u16, key);
     drop(shard);

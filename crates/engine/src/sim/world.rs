@@ -19,7 +19,6 @@ use crate::namespace::Namespace;
 use crate::namespace::open::open_namespace;
 use crate::recovery::{self, Env};
 use crate::segment::SegmentState;
-use crate::tier::DramEntry;
 
 /// Unix time at the start.
 pub const EPOCH: u64 = 1_000_000;
@@ -372,7 +371,7 @@ impl Life {
     pub fn is_known(&self, machine: &SimMachine, ns: u8, key: &[u8], version: u64) -> bool {
         let hash = self.core.hash(ns.into(), key);
         let shard = self.core.shard(hash).lock();
-        let in_dram = shard.dram.peek(hash, ns.into(), key).map(DramEntry::meta);
+        let in_dram = shard.dram.peek(hash, ns.into(), key).map(|object| object.meta());
         drop(shard);
         let alive = |meta: Meta| {
             meta.version == version

@@ -1,386 +1,455 @@
-//! The arena of entries: a dense array of nodes, chained into a hash table and linked into queues
-//! by index.
+//! The records of a shard: found by hash, on queues, in slots.
 //!
-//! Removing a node moves the last one into its place. So memory is exactly proportional to the
-//! number of entries, whatever sizes they had before. The table grows and shrinks by one bucket at
-//! a time (linear hashing, Litwin 1980): no put ever pays for rehashing everything.
+//! A record is known by a 32-bit reference. Removing one may move another of its size into its
+//! place, so a reference holds until the next removal. The table of buckets grows and shrinks by
+//! one bucket at a time (linear hashing, Litwin 1980): no put ever pays for rehashing everything.
+//!
+//! What an object takes besides key and value, in bytes: 35 for its header, 4 for its bucket, 7 for
+//! its place on small or main, as much again while it is dirty, and what its slot is larger than
+//! it.
 
-use super::DramEntry;
-use crate::prefetch::prefetch;
+use bytes::Bytes;
 
-/// No node.
-pub(super) const NIL: u32 = u32::MAX;
-/// Nodes and buckets are allocated in blocks of so many.
-const BLOCK: usize = 256;
-/// The first node of a bucket is asked for twice as many insertions before the bucket is parted,
-/// the second so many.
+use super::entry::{DramObject, EntryState};
+use super::fifo::{Queue, Queues};
+use super::heads::Heads;
+use super::packed::{self, HEADER, Header};
+use super::slab::{Moved, NIL, PAGE_COST, Slab, slot_size};
+use crate::prefetch::{prefetch, prefetch_bytes};
+
+/// Expiry, group and partition.
+pub(super) const PARTS: usize = 3;
+/// A bucket of linear hashing is looked at twice as many insertions before it is parted, its first
+/// record's successor so many.
 const PARTED_SOON: usize = 4;
-/// What the allocator and the reference count of [`bytes::Bytes`] take per entry, rounded up.
-const HEAP_OVERHEAD: usize = 64;
+/// What a record takes besides its slot: its bucket, its place on a queue, about its share of what
+/// pages take.
+const BESIDES: usize = Heads::EACH + Queues::EACH + 1;
+/// What the allocation of a large object takes besides its bytes: its place among them, its count
+/// of readers, and what the allocator takes for both.
+const LARGE_COST: usize = 2 * size_of::<Large>() + 48;
+/// Bytes of a slot that are asked for before its length is known.
+const FIRST_BYTES: usize = 128;
 
-/// Bytes the tier takes per entry besides key and value.
-pub const ENTRY_OVERHEAD: usize = size_of::<Node>() + size_of::<u32>() + HEAP_OVERHEAD;
-/// Most bytes the arena has allocated beyond its entries.
-pub(super) const ARENA_SLACK: usize = BLOCK * (2 * size_of::<Node>() + 2 * size_of::<u32>());
-
-/// The queues a node can be on: one of small and main, and dirty besides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Queue {
-    Small = 0,
-    Main = 1,
-    Dirty = 2,
+/// Bytes that an object with so many bytes of key and value takes of the tier's budget, with
+/// neither expiry nor group nor partition. It takes 4 more for each of these and 7 while it is
+/// dirty. Sizes of slots round it up, so this is exact for records, and an average for the rest.
+#[must_use]
+pub const fn entry_bytes(len: usize) -> usize {
+    slot_size(packed::record_len(len, 0)) + BESIDES + large_bytes(len)
 }
 
-/// Neighbours in a queue, older and newer.
-#[derive(Debug, Clone, Copy)]
-struct Links {
-    older: u32,
-    newer: u32,
+/// Bytes beside its slot that an object with so many bytes of key and value takes.
+const fn large_bytes(len: usize) -> usize {
+    if packed::is_large(len) { len + LARGE_COST } else { 0 }
 }
 
-const UNLINKED: Links = Links { older: NIL, newer: NIL };
-
-pub(super) struct Node {
-    pub(super) entry: DramEntry,
-    /// Next node of the same bucket.
-    chain: u32,
-    /// Links in small or main, and in dirty.
-    links: [Links; 2],
-    /// [`Queue::Small`] or [`Queue::Main`].
-    pub(super) queue: Queue,
-    /// Hits since it entered its queue, at most 3.
-    pub(super) freq: u8,
-    /// Whether flash held it when it came.
-    pub(super) copy: bool,
-    /// Whether it is on the dirty queue.
-    dirty: bool,
-    /// When it joined the dirty queue, as the arena counts time.
-    since: u32,
-    /// When it joined small or main.
-    entered: u32,
+/// Key and value of a large object, and whose they are.
+struct Large {
+    data: Bytes,
+    record: u32,
 }
-
-/// Ends, length and bytes of a queue.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ends {
-    pub(super) oldest: u32,
-    newest: u32,
-    pub(super) len: usize,
-    pub(super) bytes: usize,
-}
-
-const EMPTY: Ends = Ends { oldest: NIL, newest: NIL, len: 0, bytes: 0 };
 
 pub(super) struct Arena {
-    /// Blocks of nodes, all but the last full.
-    blocks: Vec<Vec<Node>>,
-    len: usize,
-    buckets: Vec<u32>,
-    queues: [Ends; 3],
+    slab: Slab,
+    heads: Heads,
+    queues: Queues,
+    large: Vec<Large>,
+    /// Bytes of large objects.
+    large_bytes: usize,
     /// The time, in tenths of a second.
     pub(super) now: u32,
 }
 
-/// Bytes an entry takes of the budget.
-pub(super) fn cost(entry: &DramEntry) -> usize {
-    entry.data.len() + ENTRY_OVERHEAD
-}
-
 impl Arena {
+    /// Bytes that an empty one takes.
+    pub(super) const FIXED: usize = Slab::FIXED + Heads::FIXED + Queues::FIXED;
+
     pub(super) fn new() -> Self {
-        Self { blocks: Vec::new(), len: 0, buckets: vec![NIL], queues: [EMPTY; 3], now: 0 }
+        Self {
+            slab: Slab::new(),
+            heads: Heads::new(),
+            queues: Queues::new(),
+            large: Vec::new(),
+            large_bytes: 0,
+            now: 0,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.slab.len()
     }
 
-    pub(super) fn ends(&self, queue: Queue) -> &Ends {
-        &self.queues[queue as usize]
+    /// Bytes taken.
+    pub(super) fn memory(&self) -> usize {
+        self.slab.bytes()
+            + self.heads.memory()
+            + self.queues.memory()
+            + self.large_bytes
+            + self.large.len() * LARGE_COST
     }
 
-    pub(super) fn node(&self, at: u32) -> &Node {
-        &self.blocks[at as usize / BLOCK][at as usize % BLOCK]
+    /// Bytes that one more object takes at most, with `len` bytes of key and value and so many of
+    /// expiry, group and partition.
+    pub(super) fn growth(&self, len: usize, parts: usize) -> usize {
+        self.slab.growth(packed::record_len(len, parts))
+            + large_bytes(len)
+            + Heads::EACH
+            + self.queues.growth(self.now)
     }
 
-    pub(super) fn node_mut(&mut self, at: u32) -> &mut Node {
-        &mut self.blocks[at as usize / BLOCK][at as usize % BLOCK]
+    /// Bytes that the first object takes, as [`Self::growth`] has it, whatever there is.
+    pub(super) fn growth_of_first(len: usize) -> usize {
+        let slot = slot_size(packed::record_len(len, PARTS)) + PAGE_COST;
+        slot + large_bytes(len) + Heads::EACH + 2 * Queues::EACH
     }
 
-    /// Asks for the chain of a hash ahead of a search.
+    /// Records and bytes of a queue.
+    pub(super) fn queue_len(&self, queue: Queue) -> usize {
+        self.queues.len(queue)
+    }
+
+    pub(super) fn queue_bytes(&self, queue: Queue) -> usize {
+        self.queues.bytes(queue)
+    }
+
+    pub(super) fn header(&self, at: u32) -> &Header {
+        Header::of(self.slab.slot(at))
+    }
+
+    pub(super) fn header_mut(&mut self, at: u32) -> &mut Header {
+        Header::of_mut(self.slab.slot_mut(at))
+    }
+
+    /// The object of a record.
+    pub(super) fn object(&self, at: u32) -> DramObject<'_> {
+        packed::read(self.slab.slot(at), |number| &self.large[number as usize].data)
+    }
+
+    /// Whether a record is of this key.
+    pub(super) fn is(&self, at: u32, ns: u16, key: &[u8]) -> bool {
+        let slot = self.slab.slot(at);
+        packed::is(slot, ns, key, |_| self.object(at).key() == key)
+    }
+
+    /// All records, in no particular order.
+    pub(super) fn records(&self) -> impl Iterator<Item = u32> {
+        self.slab.records()
+    }
+
+    /// What a record takes of the budget.
+    fn cost(&self, at: u32) -> usize {
+        let large = packed::large_number(self.slab.slot(at))
+            .map_or(0, |number| large_bytes(self.large[number as usize].data.len()));
+        self.slab.size(at) + BESIDES + large
+    }
+
+    // ---- Ahead of time
+
+    /// Asks for the bucket of a hash ahead of a search.
     pub(super) fn prefetch(&self, hash: u64) {
-        prefetch(&self.buckets[self.bucket(hash)]);
+        prefetch(self.heads.head(self.heads.bucket(hash)));
     }
 
-    /// Asks for the first node of the chain of a hash, whose place the processor should have by
+    /// Asks for the first record of the bucket of a hash, whose place the processor should have by
     /// now.
-    pub(super) fn prefetch_node(&self, hash: u64) {
-        match self.buckets[self.bucket(hash)] {
+    pub(super) fn prefetch_record(&self, hash: u64) {
+        match *self.heads.head(self.heads.bucket(hash)) {
             NIL => {}
-            first => prefetch(self.node(first)),
+            first => self.prefetch_first(first),
         }
     }
 
-    /// Prefetches what removing a node touches: its chain, its bytes, and the next node of its
-    /// queue. Then the next removal can be prefetched in turn. Gives the node's hash.
-    pub(super) fn prefetch_removal(&self, at: u32) -> u64 {
-        let Node { entry, queue, .. } = self.node(at);
-        self.prefetch(entry.hash);
-        // Both ends: the allocator looks at what is before and behind.
-        entry.data.first().into_iter().chain(entry.data.last()).for_each(prefetch);
-        match self.newer(at, *queue) {
-            NIL => {}
-            next => prefetch(self.node(next)),
-        }
-        entry.hash
+    fn prefetch_first(&self, at: u32) {
+        let slot = self.slab.slot(at);
+        prefetch_bytes(&slot[..slot.len().min(FIRST_BYTES)]);
     }
 
-    /// The node of a hash.
+    /// Asks for all of a record.
+    pub(super) fn prefetch_data(&self, hash: u64) {
+        if let Some(at) = self.find(hash) {
+            let (object, slot) = (self.object(at), self.slab.slot(at));
+            match object.shared {
+                Some(data) => prefetch_bytes(data),
+                None => prefetch_bytes(&slot[..HEADER + object.len()]),
+            }
+        }
+    }
+
+    /// Prefetches what removing the oldest of a queue touches: its bucket, its bytes, and the next
+    /// of its queue. Then the next removal can be prefetched in turn. Gives the hash.
+    pub(super) fn prefetch_removal(&self, queue: Queue) -> Option<u64> {
+        let place = self.queues.oldest(queue)?;
+        let at = self.queues.record(place);
+        let hash = self.header(at).hash.get();
+        self.prefetch(hash);
+        prefetch_bytes(self.slab.slot(at));
+        if let Some(next) = self.queues.newer(place) {
+            prefetch(self.header(self.queues.record(next)));
+        }
+        Some(hash)
+    }
+
+    // ---- Records
+
+    /// The record of a hash.
     pub(super) fn find(&self, hash: u64) -> Option<u32> {
-        let mut at = self.buckets[self.bucket(hash)];
+        let mut at = *self.heads.head(self.heads.bucket(hash));
         while at != NIL {
-            let node = self.node(at);
-            if node.entry.hash == hash {
+            let header = self.header(at);
+            if header.hash.get() == hash {
                 return Some(at);
             }
-            at = node.chain;
+            at = header.chain.get();
         }
         None
     }
 
-    /// Adds an entry, whose hash must not be there yet, as the newest of `queue`.
-    pub(super) fn insert(&mut self, entry: DramEntry, queue: Queue) -> u32 {
-        let at = self.len as u32;
-        let bucket = self.bucket(entry.hash);
-        let (chain, dirty) = (self.buckets[bucket], entry.is_dirty());
-        self.buckets[bucket] = at;
-        if self.len.is_multiple_of(BLOCK) {
-            self.blocks.push(Vec::with_capacity(BLOCK));
-        }
-        let node = Node {
-            entry,
-            chain,
-            links: [UNLINKED; 2],
-            queue,
-            freq: 0,
-            copy: !dirty,
-            dirty: false,
-            since: 0,
-            entered: 0,
-        };
-        self.blocks[self.len / BLOCK].push(node);
-        self.len += 1;
-        self.link(at, queue);
-        if dirty {
-            self.link(at, Queue::Dirty);
-        }
-        if self.len > self.buckets.len() {
+    /// Adds an object, whose hash must not be there yet, as the newest of `queue`.
+    pub(super) fn insert(&mut self, object: &DramObject<'_>, queue: Queue) -> u32 {
+        let at = self.slab.alloc(packed::len_of(object));
+        let number = self.keep_large(object, at);
+        packed::write_new(self.slab.slot_mut(at), object, number);
+        let head = self.heads.head_mut(object.hash);
+        let chain = std::mem::replace(head, at);
+        self.header_mut(at).chain = chain.into();
+        self.join(at, queue);
+        self.set_state(at, object.state);
+        if self.len() > self.heads.len() {
             self.split_bucket();
         }
         at
     }
 
-    /// Takes an entry out. Afterwards another node may have its index.
-    pub(super) fn remove(&mut self, at: u32) -> DramEntry {
-        self.unlink(at, self.node(at).queue);
-        if self.node(at).dirty {
-            self.unlink(at, Queue::Dirty);
+    /// Takes a record out.
+    pub(super) fn remove(&mut self, at: u32) {
+        let header = *self.header(at);
+        self.leave(at, header.queue());
+        if header.dirty_place().is_some() {
+            self.leave(at, Queue::Dirty);
         }
-        let (hash, chain) = (self.node(at).entry.hash, self.node(at).chain);
-        self.repoint_chain(hash, at, chain);
-        self.len -= 1;
-        let last = self.len as u32;
-        let moved =
-            self.blocks[self.len / BLOCK].pop().expect("the last block holds the last node");
-        if self.len.is_multiple_of(BLOCK) {
-            self.blocks.pop();
-        }
-        let removed = if at == last { moved } else { self.settle(last, at, moved) };
-        if self.buckets.len() > 1 && self.len * 2 < self.buckets.len() {
+        self.repoint_chain(header.hash.get(), at, header.chain.get());
+        self.drop_large(at);
+        self.free(at);
+        while self.heads.len() > 1 && self.len() * 2 < self.heads.len() {
             self.merge_bucket();
         }
-        removed.entry
     }
 
-    /// Replaces the entry of a node by another of the same hash, which keeps its place in the
-    /// queues; returns the old one.
-    pub(super) fn replace(&mut self, at: u32, entry: DramEntry) -> DramEntry {
-        let (queue, was_dirty, is_dirty) =
-            (self.node(at).queue, self.node(at).dirty, entry.is_dirty());
-        let (new_cost, old_cost) = (cost(&entry), cost(&self.node(at).entry));
-        for queue in [Some(queue), was_dirty.then_some(Queue::Dirty)].into_iter().flatten() {
-            let ends = &mut self.queues[queue as usize];
-            ends.bytes = ends.bytes + new_cost - old_cost;
+    /// Replaces the object of a record by another of the same hash, which keeps its place in the
+    /// queues.
+    pub(super) fn replace(&mut self, at: u32, object: &DramObject<'_>) {
+        let old_cost = self.cost(at);
+        let header = *self.header(at);
+        self.drop_large(at);
+        let bytes = packed::len_of(object);
+        let fits = slot_size(bytes) == self.slab.size(at);
+        let to = if fits { at } else { self.slab.alloc(bytes) };
+        if !fits {
+            *self.header_mut(to) = header;
+            self.repoint(header, at, to);
         }
-        let old = std::mem::replace(&mut self.node_mut(at).entry, entry);
-        self.set_dirty(at, is_dirty);
-        old
-    }
-
-    /// Puts a node on the dirty queue or takes it off, to match its entry's state.
-    pub(super) fn set_dirty(&mut self, at: u32, dirty: bool) {
-        match (self.node(at).dirty, dirty) {
-            (false, true) => self.link(at, Queue::Dirty),
-            (true, false) => self.unlink(at, Queue::Dirty),
-            _ => {}
+        let number = self.keep_large(object, to);
+        packed::write(self.slab.slot_mut(to), object, number);
+        let new_cost = self.cost(to);
+        self.queues.resize(header.queue(), old_cost, new_cost);
+        if header.dirty_place().is_some() {
+            self.queues.resize(Queue::Dirty, old_cost, new_cost);
+        }
+        self.set_state(to, object.state);
+        if !fits {
+            self.free(at);
         }
     }
 
-    /// When a node joined small or main, whichever it is on.
-    pub(super) fn entered(&self, at: u32) -> u32 {
-        self.node(at).entered
+    /// Frees the slot of a record that nobody points at, and points at what moves there.
+    fn free(&mut self, at: u32) {
+        if let Some(Moved { from, to }) = self.slab.free(at) {
+            let header = *self.header(to);
+            self.repoint(header, from, to);
+            if let Some(number) = packed::large_number(self.slab.slot(to)) {
+                self.large[number as usize].record = to;
+            }
+        }
     }
 
-    /// When a node joined the dirty queue. An update does not change it: what is written again and
-    /// again stays as old as it is.
-    pub(super) fn dirty_since(&self, at: u32) -> u32 {
-        self.node(at).since
+    /// Has whoever points at a record with this header, bucket and queues, point at `to`.
+    fn repoint(&mut self, header: Header, from: u32, to: u32) {
+        self.repoint_chain(header.hash.get(), from, to);
+        self.queues.repoint(header.place.get(), to);
+        if let Some(place) = header.dirty_place() {
+            self.queues.repoint(place, to);
+        }
     }
 
-    /// Makes a node the newest of small or main.
+    // ---- Large objects
+
+    /// Keeps the allocation of a large object, and gives its number.
+    fn keep_large(&mut self, object: &DramObject<'_>, record: u32) -> u32 {
+        if !packed::is_large(object.len()) {
+            return NIL;
+        }
+        let data = object.to_shared();
+        self.large_bytes += data.len();
+        self.large.push(Large { data, record });
+        self.large.len() as u32 - 1
+    }
+
+    fn drop_large(&mut self, at: u32) {
+        let Some(number) = packed::large_number(self.slab.slot(at)) else { return };
+        let gone = self.large.swap_remove(number as usize);
+        self.large_bytes -= gone.data.len();
+        if let Some(moved) = self.large.get(number as usize) {
+            packed::set_large_number(self.slab.slot_mut(moved.record), number);
+        }
+    }
+
+    // ---- Queues
+
+    /// Whether a record is dirty as its object's state says, and where flash has it if it is not.
+    pub(super) fn set_state(&mut self, at: u32, state: EntryState) {
+        let is_dirty = self.header(at).dirty_place().is_some();
+        match state {
+            EntryState::Dirty if is_dirty => {}
+            EntryState::Dirty => self.join(at, Queue::Dirty),
+            EntryState::Clean(location) => {
+                if is_dirty {
+                    self.leave(at, Queue::Dirty);
+                }
+                self.header_mut(at).set_clean(location);
+            }
+        }
+    }
+
+    /// The oldest record of a queue.
+    pub(super) fn oldest(&self, queue: Queue) -> Option<u32> {
+        self.queues.oldest(queue).map(|place| self.queues.record(place))
+    }
+
+    /// When the oldest record of a queue joined it. An update does not change that: what is written
+    /// again and again stays as old as it is.
+    pub(super) fn oldest_joined(&self, queue: Queue) -> Option<u32> {
+        self.queues.oldest(queue).map(|place| self.queues.joined(place))
+    }
+
+    /// The records of a queue from the oldest on, and when each joined it.
+    pub(super) fn queued(&self, queue: Queue) -> impl Iterator<Item = (u32, u32)> {
+        let places =
+            std::iter::successors(self.queues.oldest(queue), |place| self.queues.newer(*place));
+        places.map(|place| (self.queues.record(place), self.queues.joined(place)))
+    }
+
+    /// Makes a record the newest of small or main.
     pub(super) fn move_to(&mut self, at: u32, queue: Queue) {
-        self.unlink(at, self.node(at).queue);
-        self.node_mut(at).queue = queue;
-        self.link(at, queue);
+        self.leave(at, self.header(at).queue());
+        self.join(at, queue);
     }
 
-    /// The next newer node of a queue.
-    pub(super) fn newer(&self, at: u32, queue: Queue) -> u32 {
-        self.node(at).links[slot(queue)].newer
-    }
-
-    fn link(&mut self, at: u32, queue: Queue) {
-        let bytes = cost(&self.node(at).entry);
-        let older = self.queues[queue as usize].newest;
-        self.node_mut(at).links[slot(queue)] = Links { older, newer: NIL };
-        let now = self.now;
-        let node = self.node_mut(at);
+    fn join(&mut self, at: u32, queue: Queue) {
+        let (cost, now) = (self.cost(at), self.now);
+        let place = self.queues.push(queue, at, cost, now);
+        let header = self.header_mut(at);
         match queue {
-            Queue::Dirty => (node.dirty, node.since) = (true, now),
-            Queue::Small | Queue::Main => node.entered = now,
-        }
-        match older {
-            NIL => self.queues[queue as usize].oldest = at,
-            older => self.node_mut(older).links[slot(queue)].newer = at,
-        }
-        let ends = &mut self.queues[queue as usize];
-        ends.newest = at;
-        ends.len += 1;
-        ends.bytes += bytes;
-    }
-
-    fn unlink(&mut self, at: u32, queue: Queue) {
-        let bytes = cost(&self.node(at).entry);
-        let links = std::mem::replace(&mut self.node_mut(at).links[slot(queue)], UNLINKED);
-        if queue == Queue::Dirty {
-            self.node_mut(at).dirty = false;
-        }
-        self.repoint_neighbours(links, queue, links.newer, links.older);
-        let ends = &mut self.queues[queue as usize];
-        ends.len -= 1;
-        ends.bytes -= bytes;
-    }
-
-    /// Links the neighbours of a node (or the queue's ends) to what replaces it: `newer` for the
-    /// older neighbour and `older` for the newer one.
-    fn repoint_neighbours(&mut self, links: Links, queue: Queue, newer: u32, older: u32) {
-        match links.older {
-            NIL => self.queues[queue as usize].oldest = newer,
-            neighbour => self.node_mut(neighbour).links[slot(queue)].newer = newer,
-        }
-        match links.newer {
-            NIL => self.queues[queue as usize].newest = older,
-            neighbour => self.node_mut(neighbour).links[slot(queue)].older = older,
+            Queue::Dirty => header.set_dirty_place(place),
+            Queue::Small | Queue::Main => {
+                header.set_queue(queue);
+                header.place = place.into();
+            }
         }
     }
 
-    /// Puts `moved`, which was at `from`, at `to`, and returns what was there.
-    fn settle(&mut self, from: u32, to: u32, moved: Node) -> Node {
-        let (links, queue, dirty, hash) = (moved.links, moved.queue, moved.dirty, moved.entry.hash);
-        let removed = std::mem::replace(self.node_mut(to), moved);
-        self.repoint_neighbours(links[0], queue, to, to);
-        if dirty {
-            self.repoint_neighbours(links[1], Queue::Dirty, to, to);
-        }
-        self.repoint_chain(hash, from, to);
-        removed
+    fn leave(&mut self, at: u32, queue: Queue) {
+        let (cost, header) = (self.cost(at), self.header(at));
+        let place = match queue {
+            Queue::Dirty => header.dirty_place().expect("it is dirty"),
+            Queue::Small | Queue::Main => header.place.get(),
+        };
+        let Self { queues, slab, .. } = self;
+        queues.remove(queue, place, cost, |record, place| {
+            let header = Header::of_mut(slab.slot_mut(record));
+            match queue {
+                Queue::Dirty => header.set_dirty_place(place),
+                Queue::Small | Queue::Main => header.place = place.into(),
+            }
+        });
     }
 
-    /// Makes whoever points at `from` in its chain point at `to`.
+    // ---- Buckets
+
+    /// Makes whoever points at `from` in its bucket point at `to`.
     fn repoint_chain(&mut self, hash: u64, from: u32, to: u32) {
-        let bucket = self.bucket(hash);
-        if self.buckets[bucket] == from {
-            self.buckets[bucket] = to;
+        let head = self.heads.head_mut(hash);
+        if *head == from {
+            *head = to;
             return;
         }
-        let mut at = self.buckets[bucket];
-        while self.node(at).chain != from {
-            at = self.node(at).chain;
+        let mut at = *head;
+        loop {
+            let next = self.header(at).chain.get();
+            if next == from {
+                break;
+            }
+            at = next;
         }
-        self.node_mut(at).chain = to;
-    }
-
-    /// The bucket of a hash: as many of its bits as cover the table, one fewer where the table has
-    /// not grown so far yet.
-    fn bucket(&self, hash: u64) -> usize {
-        // Neither the lowest bits, which chose the shard, nor the top ones, which are the index's
-        // tag.
-        let bits = (hash >> 16) as u32 as usize;
-        let mask = self.buckets.len().next_power_of_two() - 1;
-        match bits & mask {
-            bucket if bucket < self.buckets.len() => bucket,
-            beyond => beyond & (mask >> 1),
-        }
+        self.header_mut(at).chain = to.into();
     }
 
     /// Adds one bucket and moves over what belongs there from the one it parts from.
     fn split_bucket(&mut self) {
-        let new = self.buckets.len();
-        if self.buckets.capacity() == new {
-            // Not doubled: memory follows the number of entries.
-            self.buckets.reserve_exact(BLOCK.max(new / 8));
+        let (old, first) = self.heads.grow();
+        self.deal(first);
+        // Buckets are parted in their order, but their records lie anywhere.
+        let first = |ahead| self.heads.get(old + ahead).filter(|&at| at != NIL);
+        if let Some(at) = first(2 * PARTED_SOON) {
+            prefetch(self.header(at));
         }
-        let old = new - (new + 1).next_power_of_two() / 2;
-        self.buckets.push(NIL);
-        self.deal_out(old);
-        // Buckets are parted in their order, but their nodes lie anywhere.
-        let first =
-            |ahead| self.buckets.get(old + ahead).filter(|&&at| at != NIL).map(|&at| self.node(at));
-        if let Some(node) = first(2 * PARTED_SOON) {
-            prefetch(node);
-        }
-        if let Some(node) = first(PARTED_SOON).filter(|node| node.chain != NIL) {
-            prefetch(self.node(node.chain));
+        if let Some(at) = first(PARTED_SOON) {
+            let chain = self.header(at).chain.get();
+            if chain != NIL {
+                prefetch(self.header(chain));
+            }
         }
     }
 
-    /// Takes one bucket away and gives its nodes to the one it parted from.
+    /// Takes one bucket away and gives its records to the one it parted from.
     fn merge_bucket(&mut self) {
-        let gone = self.buckets.pop().expect("more than one bucket");
-        if self.buckets.capacity() > 2 * self.buckets.len() + BLOCK {
-            self.buckets.shrink_to(self.buckets.len() + BLOCK);
-        }
+        let gone = self.heads.shrink();
         self.deal(gone);
     }
 
-    /// Deals the nodes of a bucket out again.
-    fn deal_out(&mut self, bucket: usize) {
-        let first = std::mem::replace(&mut self.buckets[bucket], NIL);
-        self.deal(first);
-    }
-
+    /// Deals the records of a bucket out again.
     fn deal(&mut self, first: u32) {
         let mut at = first;
         while at != NIL {
-            let next = self.node(at).chain;
-            let bucket = self.bucket(self.node(at).entry.hash);
-            self.node_mut(at).chain = std::mem::replace(&mut self.buckets[bucket], at);
+            let header = self.header(at);
+            let (next, hash) = (header.chain.get(), header.hash.get());
+            let chain = std::mem::replace(self.heads.head_mut(hash), at);
+            self.header_mut(at).chain = chain.into();
             at = next;
         }
     }
-}
 
-/// Which of a node's links belong to a queue.
-fn slot(queue: Queue) -> usize {
-    usize::from(queue == Queue::Dirty)
+    /// Shows the records of a part of the hashes, and gives where the next part begins. Parts are
+    /// of whole buckets, as many as have `most` records or a few more. What is there from the first
+    /// part to the last is shown just once, however many others come, go or move meanwhile.
+    pub(super) fn visit(&self, from: u64, most: usize, mut see: impl FnMut(u32)) -> Option<u64> {
+        let (mut from, mut seen) = (from, 0);
+        while from <= u64::from(u32::MAX) {
+            if seen >= most {
+                return Some(from);
+            }
+            let (bucket, end) = self.heads.bucket_at(from as u32);
+            let mut at = *self.heads.head(bucket);
+            while at != NIL {
+                let header = self.header(at);
+                if u64::from(Heads::order(header.hash.get())) >= from {
+                    see(at);
+                    seen += 1;
+                }
+                at = header.chain.get();
+            }
+            from = end;
+        }
+        None
+    }
 }

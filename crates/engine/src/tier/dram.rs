@@ -25,17 +25,17 @@
 //! arc-OLTP       41.6     46.4    41.7  46.0   66.5     67.7    64.3  68.0
 //! ```
 
-use super::arena::{ARENA_SLACK, Arena, ENTRY_OVERHEAD, NIL, Queue, cost};
+use super::arena::{Arena, PARTS};
 use super::copies::Copies;
+use super::evicted::Evicted;
+use super::fifo::Queue;
 use super::ghost::Ghost;
-use super::{DramEntry, EntryState};
+use super::packed;
+use super::{DramEntry, DramObject, EntryState};
 use crate::index::Location;
-use crate::prefetch::prefetch_bytes;
 
 /// Hits in small that earn a place in main.
 const PROMOTE_AT: u8 = 2;
-/// Hits counted at most.
-const MAX_FREQ: u8 = 3;
 /// Share of the budget for small at the start, and its bounds, in percent.
 const SMALL_START: usize = 10;
 const SMALL_MIN: usize = 1;
@@ -75,64 +75,75 @@ impl DramTier {
     }
 
     /// The object of a key, its use counted.
-    pub fn get(&mut self, hash: u64, ns: u16, key: &[u8]) -> Option<&DramEntry> {
+    pub fn get(&mut self, hash: u64, ns: u16, key: &[u8]) -> Option<DramObject<'_>> {
         let at = self.find(hash, ns, key)?;
-        let node = self.arena.node_mut(at);
-        node.freq = (node.freq + 1).min(MAX_FREQ);
-        Some(&node.entry)
+        self.count_use(at);
+        Some(self.arena.object(at))
+    }
+
+    fn count_use(&mut self, at: u32) {
+        let header = self.arena.header_mut(at);
+        header.set_freq(header.freq() + 1);
     }
 
     /// The object of a key, without counting the use.
     #[must_use]
-    pub fn peek(&self, hash: u64, ns: u16, key: &[u8]) -> Option<&DramEntry> {
-        Some(&self.arena.node(self.find(hash, ns, key)?).entry)
+    pub fn peek(&self, hash: u64, ns: u16, key: &[u8]) -> Option<DramObject<'_>> {
+        Some(self.arena.object(self.find(hash, ns, key)?))
     }
 
     /// Whatever object has this hash.
     #[must_use]
-    pub fn peek_hash(&self, hash: u64) -> Option<&DramEntry> {
-        Some(&self.arena.node(self.arena.find(hash)?).entry)
+    pub fn peek_hash(&self, hash: u64) -> Option<DramObject<'_>> {
+        Some(self.arena.object(self.arena.find(hash)?))
     }
 
-    /// Adds an object in place of the one of the same hash, which is returned. That is normally its
-    /// older version. One in 2^64 times it is another key's object, which is lost as if it had
-    /// never been put. Objects evicted to make room are appended to `victims`, oldest first; among
-    /// them this one when it alone is beyond the budget.
-    pub fn insert(&mut self, entry: DramEntry, victims: &mut Vec<DramEntry>) -> Option<DramEntry> {
-        debug_assert!(entry.key_len as usize <= entry.data.len());
+    /// Adds an object in place of the one of the same hash, whose version is returned. That is
+    /// normally its older version. One in 2^64 times it is another key's object, which is lost as
+    /// if it had never been put. Objects evicted to make room are appended to `victims`, oldest
+    /// first; among them this one when it alone is beyond the budget.
+    pub fn insert(&mut self, entry: &DramEntry, victims: &mut Evicted) -> Option<u64> {
         let Some(at) = self.arena.find(entry.hash) else {
-            self.insert_absent(entry, victims);
+            self.insert_absent(&entry.object(), victims);
             return None;
         };
-        if !self.can_hold(&entry) {
-            victims.push(entry);
-            return Some(self.arena.remove(at));
+        let object = entry.object();
+        let replaced = Some(self.arena.header(at).version.get());
+        if !self.can_hold(&object) {
+            victims.push(&object);
+            self.arena.remove(at);
+            return replaced;
         }
         // An update counts as a use. The object keeps its place, also among the dirty objects, and
         // the time since when it is dirty. Otherwise an object that is written again and again
         // would never be old enough to be copied, and would hold up those behind it.
-        let node = self.arena.node_mut(at);
-        node.freq = (node.freq + 1).min(MAX_FREQ);
-        let replaced = self.arena.replace(at, entry);
-        self.make_room(0, victims);
-        Some(replaced)
+        self.count_use(at);
+        self.arena.replace(at, &object);
+        self.make_room(victims);
+        replaced
     }
 
     /// Adds an object where none of the same hash is, which the caller has seen just now.
-    pub fn insert_absent(&mut self, entry: DramEntry, victims: &mut Vec<DramEntry>) {
-        debug_assert!(self.arena.find(entry.hash).is_none());
-        if !self.can_hold(&entry) {
-            victims.push(entry);
+    pub fn insert_absent(&mut self, object: &DramObject<'_>, victims: &mut Evicted) {
+        debug_assert!(self.arena.find(object.hash).is_none());
+        if !self.can_hold(object) {
+            victims.push(object);
             return;
         }
         self.ghost.set_limit(self.len() * GHOST_PERCENT / 100);
-        let queue = self.queue_for(entry.hash);
-        self.make_room(cost(&entry), victims);
-        self.arena.insert(entry, queue);
+        let queue = self.queue_for(object.hash);
+        let parts = packed::parts_of(object);
+        while self.bytes() + self.arena.growth(object.len(), parts) > self.budget
+            && !self.is_empty()
+        {
+            self.evict(victims);
+        }
+        self.arena.insert(object, queue);
+        debug_assert!(self.bytes() <= self.budget);
     }
 
-    fn can_hold(&self, entry: &DramEntry) -> bool {
-        cost(entry) + self.fixed_bytes() <= self.budget
+    fn can_hold(&self, object: &DramObject<'_>) -> bool {
+        Arena::growth_of_first(object.len()) + self.fixed_bytes() <= self.budget
     }
 
     /// Asks for what finding an object will look at.
@@ -140,16 +151,14 @@ impl DramTier {
         self.arena.prefetch(hash);
     }
 
-    /// Asks for the node of an object, a while after [`Self::prefetch`].
-    pub fn prefetch_node(&self, hash: u64) {
-        self.arena.prefetch_node(hash);
+    /// Asks for the beginning of an object, a while after [`Self::prefetch`].
+    pub fn prefetch_record(&self, hash: u64) {
+        self.arena.prefetch_record(hash);
     }
 
-    /// Asks for key and value of an object, a while after [`Self::prefetch_node`].
+    /// Asks for all of an object, a while after [`Self::prefetch_record`].
     pub fn prefetch_data(&self, hash: u64) {
-        if let Some(entry) = self.peek_hash(hash) {
-            prefetch_bytes(&entry.data);
-        }
+        self.arena.prefetch_data(hash);
     }
 
     /// Asks for what adding an object will look at.
@@ -159,8 +168,7 @@ impl DramTier {
 
     /// Asks for what evicting the next victim will look at; its hash, if there is one in sight.
     pub fn prefetch_victim(&self) -> Option<u64> {
-        let at = self.arena.ends(self.next_queue()).oldest;
-        let hash = (at != NIL).then(|| self.arena.prefetch_removal(at))?;
+        let hash = self.arena.prefetch_removal(self.next_queue())?;
         self.ghost.prefetch(hash);
         Some(hash)
     }
@@ -171,7 +179,7 @@ impl DramTier {
         if self.has_room(bytes) {
             return true;
         }
-        let stay = self.arena.ends(Queue::Small).len;
+        let stay = self.arena.queue_len(Queue::Small);
         if self
             .ghost
             .find(hash)
@@ -182,45 +190,43 @@ impl DramTier {
         self.copies.wants()
     }
 
-    /// Whether an object with so many bytes of key and value evicts nothing.
+    /// Whether an object with so many bytes of key and value evicts nothing, whatever expiry, group
+    /// and partition it has.
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {
-        self.bytes() + bytes + ENTRY_OVERHEAD <= self.budget
+        let growth = (0..=PARTS).map(|parts| self.arena.growth(bytes, parts)).max().unwrap_or(0);
+        self.bytes() + growth <= self.budget
     }
 
-    /// Takes an object out.
-    pub fn remove(&mut self, hash: u64, ns: u16, key: &[u8]) -> Option<DramEntry> {
+    /// Takes an object out; its version.
+    pub fn remove(&mut self, hash: u64, ns: u16, key: &[u8]) -> Option<u64> {
         let at = self.find(hash, ns, key)?;
-        Some(self.arena.remove(at))
+        let version = self.arena.header(at).version.get();
+        self.arena.remove(at);
+        Some(version)
     }
 
     /// The dirty objects that became so by `ms` of the time told by [`Self::set_now`], oldest
     /// first, for the background copy. Each has waited that long, however often and lately it was
     /// updated meanwhile.
-    pub fn dirty_by(&self, ms: u64) -> impl Iterator<Item = &DramEntry> {
-        let mut at = self.arena.ends(Queue::Dirty).oldest;
-        std::iter::from_fn(move || {
-            let found =
-                (at != NIL && u64::from(self.arena.dirty_since(at)) * TICK <= ms).then_some(at)?;
-            at = self.arena.newer(found, Queue::Dirty);
-            Some(&self.arena.node(found).entry)
-        })
+    pub fn dirty_by(&self, ms: u64) -> impl Iterator<Item = DramObject<'_>> {
+        let queued = self.arena.queued(Queue::Dirty);
+        let due = queued.take_while(move |(_, joined)| u64::from(*joined) * TICK <= ms);
+        due.map(|(at, _)| self.arena.object(at))
     }
 
     /// Since when the oldest of the dirty objects is one, in the time told by [`Self::set_now`].
     #[must_use]
     pub fn dirty_since(&self) -> Option<u64> {
-        let oldest = self.arena.ends(Queue::Dirty).oldest;
-        (oldest != NIL).then(|| u64::from(self.arena.dirty_since(oldest)) * TICK)
+        self.arena.oldest_joined(Queue::Dirty).map(|joined| u64::from(joined) * TICK)
     }
 
     /// Since when the oldest object of small or main is on that queue, in the time told by
     /// [`Self::set_now`].
     #[must_use]
     pub fn oldest_since(&self) -> Option<u64> {
-        let oldest = [Queue::Small, Queue::Main].map(|queue| self.arena.ends(queue).oldest);
-        let entered = |at: u32| u64::from(self.arena.entered(at)) * TICK;
-        oldest.into_iter().filter(|at| *at != NIL).map(entered).min()
+        let joined = [Queue::Small, Queue::Main].map(|queue| self.arena.oldest_joined(queue));
+        joined.into_iter().flatten().min().map(|joined| u64::from(joined) * TICK)
     }
 
     /// Tells the time in milliseconds, which never goes back. Told seldom, objects pass for older
@@ -232,13 +238,13 @@ impl DramTier {
     /// Bytes of the dirty objects, overhead included.
     #[must_use]
     pub fn dirty_bytes(&self) -> usize {
-        self.arena.ends(Queue::Dirty).bytes
+        self.arena.queue_bytes(Queue::Dirty)
     }
 
     /// Number of dirty objects.
     #[must_use]
     pub fn dirty_len(&self) -> usize {
-        self.arena.ends(Queue::Dirty).len
+        self.arena.queue_len(Queue::Dirty)
     }
 
     /// Notes that flash has this version of an object now; false when DRAM does not hold just that
@@ -255,12 +261,10 @@ impl DramTier {
 
     fn set_state(&mut self, hash: u64, version: u64, state: EntryState) -> bool {
         let Some(at) = self.arena.find(hash) else { return false };
-        let entry = &mut self.arena.node_mut(at).entry;
-        if entry.version != version {
+        if self.arena.header(at).version.get() != version {
             return false;
         }
-        entry.state = state;
-        self.arena.set_dirty(at, state == EntryState::Dirty);
+        self.arena.set_state(at, state);
         true
     }
 
@@ -268,7 +272,7 @@ impl DramTier {
     /// tier stay.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.entry_bytes() + self.fixed_bytes()
+        self.arena.memory() + self.ghost.bytes()
     }
 
     /// The bytes it may take.
@@ -278,12 +282,12 @@ impl DramTier {
     }
 
     /// Changes the budget; objects that no longer fit are appended to `victims`.
-    pub fn set_budget(&mut self, budget: usize, victims: &mut Vec<DramEntry>) {
+    pub fn set_budget(&mut self, budget: usize, victims: &mut Evicted) {
         // The adapted share stays.
         let share = self.small_target as u128 * budget as u128 / self.budget.max(1) as u128;
         self.small_target = share as usize;
         self.budget = budget;
-        self.make_room(0, victims);
+        self.make_room(victims);
     }
 
     /// Number of objects.
@@ -299,35 +303,38 @@ impl DramTier {
     }
 
     /// All objects, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = &DramEntry> {
-        (0..self.len() as u32).map(|at| &self.arena.node(at).entry)
+    pub fn iter(&self) -> impl Iterator<Item = DramObject<'_>> {
+        self.every(1)
     }
 
-    /// Some of all objects, by number. Removing one gives its number to the last.
-    pub fn range(&self, numbers: std::ops::Range<usize>) -> impl Iterator<Item = &DramEntry> {
-        numbers.map(|at| &self.arena.node(at as u32).entry)
+    /// One of so many of all objects, in no particular order. Of the others nothing is looked at.
+    pub fn every(&self, step: usize) -> impl Iterator<Item = DramObject<'_>> {
+        self.arena.records().step_by(step).map(|at| self.arena.object(at))
     }
 
-    /// Drops every object `keep` says no to. Visits all of them.
-    pub fn retain(&mut self, mut keep: impl FnMut(&DramEntry) -> bool) {
-        // Backwards: removing one moves the last, already visited one into its place.
-        for at in (0..self.len() as u32).rev() {
-            if !keep(&self.arena.node(at).entry) {
-                self.arena.remove(at);
-            }
-        }
+    /// Shows about `most` objects, those of the part of all that begins at `from`, and gives where
+    /// the next part begins. The first begins at 0. What is there from the first part to the last
+    /// is shown just once, however many others come, go or change meanwhile.
+    pub fn visit(
+        &self,
+        from: u64,
+        most: usize,
+        mut see: impl FnMut(DramObject<'_>),
+    ) -> Option<u64> {
+        self.arena.visit(from, most, |at| see(self.arena.object(at)))
     }
 
     fn find(&self, hash: u64, ns: u16, key: &[u8]) -> Option<u32> {
-        self.arena.find(hash).filter(|&at| self.arena.node(at).entry.is(ns, key))
+        self.arena.find(hash).filter(|&at| self.arena.is(at, ns, key))
     }
 
     fn entry_bytes(&self) -> usize {
-        self.arena.ends(Queue::Small).bytes + self.arena.ends(Queue::Main).bytes
+        self.arena.queue_bytes(Queue::Small) + self.arena.queue_bytes(Queue::Main)
     }
 
+    /// What an empty tier takes with this ghost.
     fn fixed_bytes(&self) -> usize {
-        self.ghost.bytes() + ARENA_SLACK
+        self.ghost.bytes() + Arena::FIXED
     }
 
     /// Where an object new to the tier goes, and what its return teaches about the share of small.
@@ -350,49 +357,52 @@ impl DramTier {
         }
     }
 
-    /// Evicts until `more` bytes fit or nothing is left.
-    fn make_room(&mut self, more: usize, victims: &mut Vec<DramEntry>) {
-        while self.bytes() + more > self.budget && !self.is_empty() {
-            victims.push(self.evict());
+    /// Evicts until it is within its budget or nothing is left.
+    fn make_room(&mut self, victims: &mut Evicted) {
+        while self.bytes() > self.budget && !self.is_empty() {
+            self.evict(victims);
         }
-        debug_assert!(self.bytes() + more <= self.budget || self.is_empty());
     }
 
     /// The queue whose oldest goes next.
     fn next_queue(&self) -> Queue {
-        let small = self.arena.ends(Queue::Small);
-        let from_small = small.len > 0
-            && (small.bytes > self.small_target || self.arena.ends(Queue::Main).len == 0);
+        let from_small = self.arena.queue_len(Queue::Small) > 0
+            && (self.arena.queue_bytes(Queue::Small) > self.small_target
+                || self.arena.queue_len(Queue::Main) == 0);
         if from_small { Queue::Small } else { Queue::Main }
     }
 
     /// Takes out the next victim; the tier is not empty.
-    fn evict(&mut self) -> DramEntry {
+    fn evict(&mut self, victims: &mut Evicted) {
         loop {
             let queue = self.next_queue();
-            let at = self.arena.ends(queue).oldest;
-            let node = self.arena.node_mut(at);
-            if queue == Queue::Small && node.copy {
-                self.copies.left_small(node.freq > 0);
+            let at = self.arena.oldest(queue).expect("a queue with objects");
+            let header = self.arena.header_mut(at);
+            let freq = header.freq();
+            if queue == Queue::Small && header.is_copy() {
+                self.copies.left_small(freq > 0);
             }
             // Ends: every turn evicts, or empties small by one, or takes one of at most three hits
             // from main.
-            match (queue, node.freq) {
-                (Queue::Small, freq) if freq >= PROMOTE_AT => {
-                    node.freq = 0;
+            match queue {
+                Queue::Small if freq >= PROMOTE_AT => {
+                    header.set_freq(0);
                     self.arena.move_to(at, Queue::Main);
                 }
-                (Queue::Main, freq) if freq > 0 => {
-                    node.freq = freq - 1;
+                Queue::Main if freq > 0 => {
+                    header.set_freq(freq - 1);
                     self.arena.move_to(at, Queue::Main);
                 }
                 _ => {
                     if queue == Queue::Small {
                         self.copies.evicted();
                     }
-                    let victim = self.arena.remove(at);
-                    self.ghost.remember(victim.hash, queue);
-                    return victim;
+                    let object = self.arena.object(at);
+                    let hash = object.hash;
+                    victims.push(&object);
+                    self.arena.remove(at);
+                    self.ghost.remember(hash, queue);
+                    return;
                 }
             }
         }

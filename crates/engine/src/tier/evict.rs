@@ -6,33 +6,31 @@
 //!                                                  └──▶ refused: dropped, and counted
 //! ```
 
-use crate::api::{DropReason, Listed};
+use crate::api::DropReason;
 use crate::core::Core;
-use crate::format::record::{self, Meta};
+use crate::format::record;
 use crate::index::LINE_BYTES;
 use crate::shard::{Shard, ShardSlot};
 use crate::sync::atomic::Ordering;
 use crate::tier::admission::Admission;
-use crate::tier::{DramEntry, EntryState, NOWHERE, keep_memory};
+use crate::tier::{DramEntry, DramObject, EntryState, Evicted, NOWHERE};
 
 impl Core {
     /// Puts an entry into the DRAM tier and sees to those it evicts. Its version was taken under
     /// the shard's lock, so that it is above that of whatever it replaces.
-    pub(crate) fn insert_and_evict(&self, shard: &mut Shard, entry: DramEntry) {
+    pub(crate) fn insert_and_evict(&self, shard: &mut Shard, entry: &DramEntry) {
         let mut victims = std::mem::take(&mut shard.victims);
         let version = entry.version;
         let replaced = shard.dram.insert(entry, &mut victims);
-        if let Some(replaced) = replaced {
-            assert!(replaced.version < version, "version {version} replaces a newer one");
-            keep_memory(replaced.data);
-        }
+        let older = replaced.is_none_or(|replaced| replaced < version);
+        assert!(older, "version {version} replaces a newer one");
         self.evict_all(shard, victims);
     }
 
     /// The same where the DRAM tier has nothing of that hash.
-    pub(crate) fn insert_absent_and_evict(&self, shard: &mut Shard, entry: DramEntry) {
+    pub(crate) fn insert_absent_and_evict(&self, shard: &mut Shard, object: &DramObject<'_>) {
         let mut victims = std::mem::take(&mut shard.victims);
-        shard.dram.insert_absent(entry, &mut victims);
+        shard.dram.insert_absent(object, &mut victims);
         self.evict_all(shard, victims);
     }
 
@@ -77,12 +75,10 @@ impl Core {
         shard.index.allow(allowed);
     }
 
-    fn evict_all(&self, shard: &mut Shard, mut victims: Vec<DramEntry>) {
+    fn evict_all(&self, shard: &mut Shard, mut victims: Evicted) {
         let full = !victims.is_empty();
-        for victim in victims.drain(..) {
-            self.evict(shard, &victim);
-            keep_memory(victim.data);
-        }
+        victims.iter().for_each(|victim| self.evict(shard, &victim));
+        victims.clear();
         shard.victims = victims;
         if full && let Some(next) = shard.dram.prefetch_victim() {
             // Most likely the next insertion evicts too.
@@ -92,7 +88,7 @@ impl Core {
 
     /// An entry has left the DRAM tier: its copy on flash must be there, or it is written, or its
     /// loss is counted.
-    fn evict(&self, shard: &mut Shard, entry: &DramEntry) {
+    fn evict(&self, shard: &mut Shard, entry: &DramObject<'_>) {
         if let EntryState::Clean(at) = entry.state
             && at != NOWHERE
             && shard.is_copied(entry.hash, at)
@@ -105,12 +101,11 @@ impl Core {
         }
         if let Err(reason) = self.write_out(shard, entry, Admission::Asked) {
             ns.counters.dropped(reason);
-            let (key, value) = entry.data.split_at(entry.key_len as usize);
             if reason == DropReason::NotAdmitted {
-                self.admission.note_refused(record::usual_padded(key.len(), value.len()));
+                let (key, value) = (entry.key.len(), entry.value.len());
+                self.admission.note_refused(record::usual_padded(key, value));
             }
-            let Meta { version, expiry, group, epoch_slot: partition, .. } = entry.meta();
-            ns.tell_evicted(&Listed { key, value, version, expiry, group, partition });
+            ns.tell_evicted(&entry.listed());
         }
     }
 }

@@ -3,7 +3,7 @@
 //! It is a bucketed table of 31-bit fingerprints and eviction stamps instead of a queue. An entry
 //! is forgotten by its age; in a full bucket the oldest goes first. 8 bytes per remembered object.
 
-use super::arena::Queue;
+use super::fifo::Queue;
 use crate::prefetch::prefetch;
 
 const WAYS: usize = 8;

@@ -15,14 +15,20 @@ mod dram;
 pub(crate) mod duel;
 mod entry;
 mod evict;
+mod evicted;
+mod fifo;
 mod ghost;
+mod heads;
+mod packed;
 mod sketch;
+mod slab;
 mod spare;
 mod write_out;
 
-pub use arena::ENTRY_OVERHEAD;
+pub use arena::entry_bytes;
 pub use dram::DramTier;
-pub use entry::{DramEntry, EntryState, NOWHERE};
+pub use entry::{DramEntry, DramObject, EntryState, NOWHERE};
+pub use evicted::Evicted;
 pub use sketch::FrequencySketch;
 pub use spare::{join, keep_memory};
 

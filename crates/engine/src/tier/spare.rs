@@ -1,10 +1,11 @@
-//! Key and value in one allocation, and the memory of an evicted object for the next one.
+//! Key and value in one allocation, and the memory of the last put for the next one.
 //!
-//! Where the DRAM tier is full, each object that enters evicts another, mostly one of its size.
-//! Each thread keeps the memory of the last one, so that such a pair neither frees nor allocates.
+//! A put joins key and value before it takes the shard's lock. The DRAM tier packs small objects
+//! into its own slots, and the joined bytes are free again. Each thread keeps them for the next
+//! object of that size, so that such puts neither allocate nor free.
 //!
-//! Invariant: memory is kept only if no reader holds it, and used only for exactly its size, which
-//! is what the tier's budget counts.
+//! Invariant: memory is kept only if nobody else holds it, and used only for exactly its size: the
+//! tier counts large objects by their bytes, and holds them in this memory.
 
 use std::cell::Cell;
 
@@ -17,8 +18,8 @@ thread_local! {
     static SPARE: Cell<Option<BytesMut>> = const { Cell::new(None) };
 }
 
-/// Keeps the memory of an object that has left, if nobody else holds it, for the next one of
-/// exactly its size on this thread.
+/// Keeps the memory of an object, if nobody else holds it, for the next one of exactly its size on
+/// this thread.
 pub fn keep_memory(data: Bytes) {
     if data.len() <= MAX_KEPT
         && let Ok(spare) = data.try_into_mut()

@@ -1,6 +1,6 @@
 //! Tests of the DRAM tier against a plain model.
 
-use crate::index::Location;
+use crate::index::{Location, MAX_SEGMENTS};
 use std::collections::HashMap;
 
 use proptest::prelude::*;
@@ -41,18 +41,21 @@ fn dirty(key: u64, version: u64, value_len: usize) -> DramEntry {
 }
 
 fn get(tier: &mut DramTier, key: u64) -> Option<DramEntry> {
-    tier.get(hash(key), 3, &key.to_le_bytes()).cloned()
+    tier.get(hash(key), 3, &key.to_le_bytes()).map(|object| object.to_entry())
 }
 
 #[test]
 fn an_object_is_found_by_its_whole_key_only() {
     let mut tier = DramTier::new(budget(10_000));
-    tier.insert(dirty(1, 5, 10), &mut Vec::new());
-    assert_eq!(get(&mut tier, 1).map(|found| (found.version, found.value().len())), Some((5, 10)));
+    tier.insert(&dirty(1, 5, 10), &mut Evicted::default());
+    assert_eq!(
+        get(&mut tier, 1).map(|found| (found.version, found.object().value().len())),
+        Some((5, 10))
+    );
     assert!(tier.peek(hash(1), 4, &1u64.to_le_bytes()).is_none(), "another namespace");
     assert!(tier.peek(hash(1), 3, &2u64.to_le_bytes()).is_none(), "another key");
     assert!(tier.remove(hash(1), 3, &2u64.to_le_bytes()).is_none());
-    assert_eq!(tier.remove(hash(1), 3, &1u64.to_le_bytes()).map(|gone| gone.version), Some(5));
+    assert_eq!(tier.remove(hash(1), 3, &1u64.to_le_bytes()), Some(5));
     assert!(tier.is_empty() && get(&mut tier, 1).is_none());
 }
 
@@ -64,7 +67,7 @@ fn copies_taken(tier: &mut DramTier, keys: std::ops::Range<u64>, again: usize) -
         let copy = entry(key, 1, 100, at);
         let wanted = tier.wants_copy(copy.hash, copy.data.len());
         if wanted {
-            tier.insert(copy, &mut Vec::new());
+            tier.insert(&copy, &mut Evicted::default());
         }
         (0..again).for_each(|_| drop(get(tier, key)));
         wanted
@@ -83,7 +86,7 @@ fn copies_of_what_flash_holds_are_taken_for_as_long_as_there_is_room_or_they_are
     copies_taken(&mut tier, 30_000..40_000, 1);
     assert_eq!(copies_taken(&mut tier, 40_000..50_000, 1), 10_000, "they are asked for again");
     copies_taken(&mut tier, 50_000..60_000, 0);
-    tier.set_budget(budget(200_000), &mut Vec::new());
+    tier.set_budget(budget(200_000), &mut Evicted::default());
     assert_eq!(copies_taken(&mut tier, 60_000..60_100, 0), 100, "there is room again");
 }
 
@@ -95,7 +98,7 @@ fn few_copies_are_taken_where_what_they_push_out_is_as_likely_to_be_read_again()
     // With so few objects the averages are rough, and any one size may be wrong for a while by
     // chance.
     for objects in (300..480).step_by(20) {
-        let mut tier = DramTier::new(budget(objects * (108 + ENTRY_OVERHEAD)));
+        let mut tier = DramTier::new(budget(objects * (entry_bytes(108))));
         for draw in 0..200_000 {
             let key = hash(draw) % KEYS;
             if get(&mut tier, key).is_some() {
@@ -103,7 +106,7 @@ fn few_copies_are_taken_where_what_they_push_out_is_as_likely_to_be_read_again()
             }
             let wanted = tier.wants_copy(hash(key), 108);
             if wanted {
-                tier.insert(entry(key, 1, 100, at), &mut Vec::new());
+                tier.insert(&entry(key, 1, 100, at), &mut Evicted::default());
             }
             if draw >= 100_000 {
                 reads += 1;
@@ -117,11 +120,11 @@ fn few_copies_are_taken_where_what_they_push_out_is_as_likely_to_be_read_again()
 #[test]
 fn an_object_beyond_the_budget_is_its_own_victim_and_takes_the_older_version_along() {
     let mut tier = DramTier::new(budget(2_000));
-    let mut victims = Vec::new();
-    tier.insert(dirty(1, 1, 10), &mut victims);
-    tier.insert(dirty(2, 2, 10), &mut victims);
-    let replaced = tier.insert(dirty(1, 3, 5_000), &mut victims);
-    assert_eq!(replaced.map(|old| old.version), Some(1));
+    let mut victims = Evicted::default();
+    tier.insert(&dirty(1, 1, 10), &mut victims);
+    tier.insert(&dirty(2, 2, 10), &mut victims);
+    let replaced = tier.insert(&dirty(1, 3, 5_000), &mut victims);
+    assert_eq!(replaced, Some(1));
     assert_eq!(victims.iter().map(|victim| victim.version).collect::<Vec<_>>(), [3]);
     assert!(get(&mut tier, 1).is_none() && get(&mut tier, 2).is_some());
 }
@@ -130,17 +133,19 @@ fn an_object_beyond_the_budget_is_its_own_victim_and_takes_the_older_version_alo
 fn dirty_objects_come_oldest_first_and_only_the_very_version_turns_clean() {
     let at = Location { segment: 1, offset_units: 2 };
     let mut tier = DramTier::new(budget(100_000));
-    (0..4).for_each(|key| drop(tier.insert(dirty(key, key, 10), &mut Vec::new())));
+    for key in 0..4 {
+        tier.insert(&dirty(key, key, 10), &mut Evicted::default());
+    }
     let order =
         |tier: &DramTier| tier.dirty_by(u64::MAX).map(|entry| entry.version).collect::<Vec<_>>();
     assert_eq!(order(&tier), [0, 1, 2, 3]);
     assert!(!tier.mark_clean(hash(1), 7, at), "another version is in DRAM by now");
     assert!(tier.mark_clean(hash(1), 1, at));
     // Written again, it keeps its place: what is written all the time must be copied too.
-    tier.insert(dirty(0, 9, 10), &mut Vec::new());
+    tier.insert(&dirty(0, 9, 10), &mut Evicted::default());
     assert_eq!(order(&tier), [9, 2, 3]);
     assert_eq!(tier.dirty_len(), 3);
-    tier.insert(dirty(1, 10, 10), &mut Vec::new());
+    tier.insert(&dirty(1, 10, 10), &mut Evicted::default());
     assert_eq!(order(&tier), [9, 2, 3, 10]);
     assert!(tier.mark_clean(hash(2), 2, at) && tier.mark_dirty(hash(2), 2));
     assert_eq!(order(&tier), [9, 3, 10, 2]);
@@ -153,7 +158,7 @@ fn what_is_updated_all_the_time_gets_old_among_the_dirty_and_young_again_by_its_
     let mut tier = DramTier::new(budget(100_000));
     let put = |tier: &mut DramTier, ms, key, version| {
         tier.set_now(ms);
-        tier.insert(dirty(key, version, 10), &mut Vec::new());
+        tier.insert(&dirty(key, version, 10), &mut Evicted::default());
     };
     let by = |tier: &DramTier, ms| tier.dirty_by(ms).map(|entry| entry.version).collect::<Vec<_>>();
     assert_eq!(tier.dirty_since(), None);
@@ -171,16 +176,18 @@ fn what_is_updated_all_the_time_gets_old_among_the_dirty_and_young_again_by_its_
 
 #[test]
 fn a_scan_does_not_push_out_what_is_used() {
-    let mut tier = DramTier::new(budget(100 * (108 + ENTRY_OVERHEAD)));
-    let mut victims = Vec::new();
+    let mut tier = DramTier::new(budget(100 * (entry_bytes(108))));
+    let mut victims = Evicted::default();
     for _ in 0..4 {
         for key in 0..50 {
             if get(&mut tier, key).is_none() {
-                tier.insert(dirty(key, 1, 100), &mut victims);
+                tier.insert(&dirty(key, 1, 100), &mut victims);
             }
         }
     }
-    (1000..6000).for_each(|key| drop(tier.insert(dirty(key, 1, 100), &mut victims)));
+    for key in 1000..6000 {
+        tier.insert(&dirty(key, 1, 100), &mut victims);
+    }
     let left = (0..50).filter(|&key| get(&mut tier, key).is_some()).count();
     assert!(left >= 45, "{left} of 50 hot objects are left after a scan");
 }
@@ -189,12 +196,12 @@ fn a_scan_does_not_push_out_what_is_used() {
 /// filled by others.
 #[test]
 fn the_share_of_small_follows_the_workload() {
-    let mut tier = DramTier::new(budget(1000 * (4008 + ENTRY_OVERHEAD + 16)));
-    let mut victims = Vec::new();
+    let mut tier = DramTier::new(budget(1000 * (entry_bytes(4008) + 16)));
+    let mut victims = Evicted::default();
     let mut request = |key| {
         let hit = get(&mut tier, key).is_some();
         if !hit {
-            tier.insert(dirty(key, 1, 4000), &mut victims);
+            tier.insert(&dirty(key, 1, 4000), &mut victims);
             victims.clear();
         }
         hit
@@ -217,14 +224,14 @@ fn the_share_of_small_follows_the_workload() {
 /// comes back before it leaves.
 #[test]
 fn a_loop_larger_than_the_tier_still_has_hits() {
-    let mut tier = DramTier::new(budget(1000 * (4008 + ENTRY_OVERHEAD + 16)));
-    let mut victims = Vec::new();
+    let mut tier = DramTier::new(budget(1000 * (entry_bytes(4008) + 16)));
+    let mut victims = Evicted::default();
     let mut hits = 0;
     for key in (0..20).flat_map(|_| 0..1200) {
         if get(&mut tier, key).is_some() {
             hits += 1;
         } else {
-            tier.insert(dirty(key, 1, 4000), &mut victims);
+            tier.insert(&dirty(key, 1, 4000), &mut victims);
             victims.clear();
         }
     }
@@ -234,8 +241,10 @@ fn a_loop_larger_than_the_tier_still_has_hits() {
 #[test]
 fn a_smaller_budget_evicts_at_once() {
     let mut tier = DramTier::new(budget(100_000));
-    (0..100).for_each(|key| drop(tier.insert(dirty(key, key, 400), &mut Vec::new())));
-    let mut victims = Vec::new();
+    for key in 0..100 {
+        tier.insert(&dirty(key, key, 400), &mut Evicted::default());
+    }
+    let mut victims = Evicted::default();
     let smaller = budget(20_000);
     tier.set_budget(smaller, &mut victims);
     assert!(tier.bytes() <= smaller && tier.len() + victims.len() == 100 && !tier.is_empty());
@@ -243,24 +252,80 @@ fn a_smaller_budget_evicts_at_once() {
     assert!(tier.is_empty() && victims.len() == 100);
 }
 
+/// A listing goes by parts, and others come and go and change their size between two of them.
+#[test]
+fn what_is_there_all_the_time_is_visited_once() {
+    let mut tier = DramTier::new(budget(1 << 20));
+    let put = |tier: &mut DramTier, key, len| {
+        tier.insert(&dirty(key, key, len), &mut Evicted::default());
+    };
+    (0..600).for_each(|key| put(&mut tier, key, 100));
+    let (mut seen, mut from, mut turn) = (HashMap::new(), Some(0), 0);
+    while let Some(part) = from {
+        from = tier.visit(part, 16, |object| *seen.entry(object.version).or_insert(0) += 1);
+        // Keys below 200 stay, and some of them change. Those above go, or come.
+        put(&mut tier, turn * 7 % 200, 200 + turn as usize * 40);
+        for n in 0..20 {
+            let key = 200 + (turn * 20 + n) % 400;
+            tier.remove(hash(key), 3, &key.to_le_bytes());
+        }
+        if turn > 10 {
+            (0..60).for_each(|n| put(&mut tier, 10_000 + turn * 60 + n, 10));
+        }
+        turn += 1;
+    }
+    assert!(turn > 20, "many parts");
+    assert!((0..200).all(|key| seen.get(&key) == Some(&1)));
+}
+
+/// What a tier with 50,000 clean objects takes besides their keys and values, for each.
+fn overhead(len: impl Fn(u64) -> usize) -> usize {
+    let mut tier = DramTier::new(1 << 30);
+    let at = EntryState::Clean(Location { segment: 1, offset_units: 2 });
+    for key in 0..50_000 {
+        tier.insert(&entry(key, key, len(key) - 8, at), &mut Evicted::default());
+    }
+    let data: usize = tier.iter().map(|object| object.len()).sum();
+    assert_eq!(tier.len(), 50_000);
+    (tier.bytes() - data) / 50_000
+}
+
+/// With the hashes of what left it lately it is up to 11 bytes more.
+#[test]
+fn an_object_takes_64_bytes_besides_key_and_value_at_most() {
+    const GHOST: usize = 11;
+    for len in [20, 30, 108, 116, 200, 300, 500, 1032, 1040, 1500, 1990] {
+        let measured = overhead(|_| len);
+        println!("{len} B: {measured} B beyond, {} by its size", entry_bytes(len) - len);
+        assert!(measured <= 64 + GHOST, "{measured} B beyond {len}");
+        assert!(entry_bytes(len) - len <= 64);
+    }
+    let mixed = overhead(|key| 20 + hash(key) as usize % 500);
+    println!("20 to 519 B: {mixed} B beyond");
+    assert!(mixed <= 64 + GHOST, "{mixed} B beyond sizes of all kinds");
+}
+
 #[derive(Debug, Clone)]
 enum Op {
-    Put { key: u64, len: usize, clean: bool },
+    Put { key: u64, len: usize, clean: bool, parts: u32 },
     Get { key: u64 },
     Remove { key: u64 },
     Clean { key: u64 },
+    Dirty { key: u64 },
     Retain { even: bool },
     Budget { bytes: usize },
 }
 
 fn op() -> impl Strategy<Value = Op> {
     let key = 0..900u64;
+    let len = prop_oneof![20 => 0..600usize, 2 => 600..2100usize, 1 => 2100..5000usize];
     prop_oneof![
-        12 => (key.clone(), 0..600usize, any::<bool>())
-            .prop_map(|(key, len, clean)| Op::Put { key, len, clean }),
+        12 => (key.clone(), len, any::<bool>(), 0..8u32)
+            .prop_map(|(key, len, clean, parts)| Op::Put { key, len, clean, parts }),
         8 => key.clone().prop_map(|key| Op::Get { key }),
         3 => key.clone().prop_map(|key| Op::Remove { key }),
-        3 => key.prop_map(|key| Op::Clean { key }),
+        3 => key.clone().prop_map(|key| Op::Clean { key }),
+        1 => key.prop_map(|key| Op::Dirty { key }),
         1 => any::<bool>().prop_map(|even| Op::Retain { even }),
         1 => (0..300_000usize).prop_map(|bytes| Op::Budget { bytes }),
     ]
@@ -271,24 +336,32 @@ proptest! {
     /// the budget holds.
     #[test]
     fn the_tier_is_a_map_that_hands_over_what_it_drops(ops in prop::collection::vec(op(), 1..700)) {
-        let at = Location { segment: 9, offset_units: 9 };
+        let at = Location { segment: MAX_SEGMENTS - 2, offset_units: (1 << 20) - 1 };
         let mut tier = DramTier::new(budget(200_000));
         let mut model: HashMap<u64, DramEntry> = HashMap::new();
         let mut version = 0;
         for op in ops {
-            let mut victims = Vec::new();
+            let mut victims = Evicted::default();
+            let mut may_exceed = false;
             match op {
-                Op::Put { key, len, clean } => {
+                Op::Put { key, len, clean, parts } => {
                     version += 1;
                     let state = if clean { EntryState::Clean(at) } else { EntryState::Dirty };
+                    let part = |bit: u32| if parts & bit == 0 { 0 } else { version as u32 ^ bit };
+                    let (expiry, group, epoch_slot) = (part(1), part(2), part(4));
                     let new = entry(key, version, len, state);
-                    let replaced = tier.insert(new.clone(), &mut victims);
-                    prop_assert_eq!(replaced, model.insert(key, new));
+                    let new = DramEntry { expiry, group, epoch_slot, ..new };
+                    let held = tier.peek_hash(hash(key)).map(|object| object.to_entry());
+                    let replaced = tier.insert(&new, &mut victims);
+                    prop_assert_eq!(replaced, held.as_ref().map(|held| held.version));
+                    prop_assert_eq!(held, model.insert(key, new));
                 }
                 Op::Get { key } => prop_assert_eq!(get(&mut tier, key), model.get(&key).cloned()),
                 Op::Remove { key } => {
+                    let held = tier.peek_hash(hash(key)).map(|object| object.to_entry());
                     let removed = tier.remove(hash(key), 3, &key.to_le_bytes());
-                    prop_assert_eq!(removed, model.remove(&key));
+                    prop_assert_eq!(removed, held.as_ref().map(|held| held.version));
+                    prop_assert_eq!(held, model.remove(&key));
                 }
                 Op::Clean { key } => {
                     let known = model.get_mut(&key);
@@ -298,28 +371,50 @@ proptest! {
                         entry.state = EntryState::Clean(at);
                     }
                 }
+                Op::Dirty { key } => {
+                    // Dirty objects take a little more, until the next insertion.
+                    may_exceed = true;
+                    let known = model.get_mut(&key);
+                    let held = known.as_ref().map_or(0, |entry| entry.version);
+                    prop_assert_eq!(tier.mark_dirty(hash(key), held), known.is_some());
+                    if let Some(entry) = known {
+                        entry.state = EntryState::Dirty;
+                    }
+                }
                 Op::Retain { even } => {
-                    tier.retain(|entry| (entry.version % 2 == 0) == even);
+                    let goes = |object: &DramObject<'_>| (object.version % 2 == 0) != even;
+                    let going = tier.iter().filter(goes).map(|object| object.to_entry());
+                    for gone in going.collect::<Vec<_>>() {
+                        tier.remove(gone.hash, 3, gone.key());
+                    }
                     model.retain(|_, entry| (entry.version % 2 == 0) == even);
                 }
                 Op::Budget { bytes } => tier.set_budget(budget(bytes), &mut victims),
             }
-            for victim in victims {
+            for victim in victims.to_entries() {
                 let key = u64::from_le_bytes(victim.key().try_into().unwrap());
                 prop_assert_eq!(model.remove(&key), Some(victim));
             }
             prop_assert_eq!(tier.len(), model.len());
-            prop_assert!(tier.bytes() <= tier.budget());
+            prop_assert!(may_exceed || tier.bytes() <= tier.budget());
         }
-        let mut listed: Vec<DramEntry> = tier.iter().cloned().collect();
-        listed.sort_by_key(|entry| entry.version);
         let mut expected: Vec<DramEntry> = model.values().cloned().collect();
         expected.sort_by_key(|entry| entry.version);
+        let mut listed: Vec<DramEntry> = tier.iter().map(|object| object.to_entry()).collect();
+        listed.sort_by_key(|entry| entry.version);
         prop_assert_eq!(&listed, &expected);
-        let dirty = expected.iter().filter(|entry| entry.is_dirty());
-        let dirty: usize = dirty.map(|entry| entry.data.len() + ENTRY_OVERHEAD).sum();
-        prop_assert_eq!(tier.dirty_bytes(), dirty);
+        let (mut visited, mut from) = (Vec::new(), Some(0));
+        while let Some(part) = from {
+            from = tier.visit(part, 10, |object| visited.push(object.to_entry()));
+        }
+        visited.sort_by_key(|entry| entry.version);
+        prop_assert_eq!(&visited, &expected);
+        let dirty = expected.iter().filter(|entry| entry.object().is_dirty());
+        let least: usize = dirty.map(|entry| entry_bytes(entry.data.len())).sum();
+        // Expiry, group and partition come on top.
+        let most = least + tier.dirty_len() * 3 * 4 + tier.dirty_len() * 32;
+        prop_assert!((least..=most).contains(&tier.dirty_bytes()));
         prop_assert_eq!(tier.dirty_by(u64::MAX).count(), tier.dirty_len());
-        prop_assert!(tier.dirty_by(u64::MAX).all(DramEntry::is_dirty));
+        prop_assert!(tier.dirty_by(u64::MAX).all(|object| object.is_dirty()));
     }
 }

@@ -8,7 +8,7 @@ use crate::index::{Location, SizeClass, Slot};
 use crate::segment::{AppendError, Appended, Object, StreamId};
 use crate::shard::Shard;
 use crate::tier::admission::Admission;
-use crate::tier::{DramEntry, NOWHERE};
+use crate::tier::{DramEntry, DramObject, NOWHERE};
 
 /// Objects that expire within this many seconds go to their own segments.
 const SHORT_TTL: u64 = 3600;
@@ -17,11 +17,8 @@ impl Core {
     /// Copies an entry of the DRAM tier to flash; what is refused is not asked for again until it
     /// is evicted.
     pub(crate) fn copy_out(&self, shard: &mut Shard, entry: &DramEntry, forced: bool) -> bool {
-        match self.write_out(
-            shard,
-            entry,
-            if forced { Admission::Forced } else { Admission::Asked },
-        ) {
+        let admission = if forced { Admission::Forced } else { Admission::Asked };
+        match self.write_out(shard, &entry.object(), admission) {
             Ok(at) => shard.dram.mark_clean(entry.hash, entry.version, at),
             // The device is behind or segments are being reclaimed: the entry stays dirty and is
             // tried again.
@@ -39,13 +36,13 @@ impl Core {
     pub(crate) fn write_out(
         &self,
         shard: &mut Shard,
-        entry: &DramEntry,
+        entry: &DramObject<'_>,
         admission: Admission,
     ) -> Result<Location, DropReason> {
         // The pair of what a get checks before it promotes: nothing older is copied to flash, where
         // its slot would take the newer record's place.
         debug_assert!(!shard.is_superseded(entry.hash, entry.version), "{entry:?} is superseded");
-        let (key, value) = entry.data.split_at(entry.key_len as usize);
+        let (key, value) = (entry.key(), entry.value());
         let len = record::usual_padded(key.len(), value.len());
         let known = (entry.hash, || shard.sketch.estimate(entry.hash));
         let free = self.table.free_count();

@@ -18,7 +18,7 @@ mod traces;
 use std::process::ExitCode;
 
 use afterglow_engine::index::Location;
-use afterglow_engine::tier::{DramEntry, DramTier, ENTRY_OVERHEAD, EntryState};
+use afterglow_engine::tier::{DramEntry, DramTier, EntryState, Evicted, entry_bytes};
 use bytes::Bytes;
 
 /// Bytes of every object: large enough that the tier's own structures do not decide.
@@ -105,16 +105,16 @@ fn copies(requests: &[u32], capacity: usize) -> Replayed {
 
 fn replay(requests: &[u32], capacity: usize, state: EntryState) -> Replayed {
     let fixed = DramTier::new(0).bytes();
-    let mut tier = DramTier::new(fixed + capacity * (OBJECT + ENTRY_OVERHEAD + GHOST));
+    let mut tier = DramTier::new(fixed + capacity * (entry_bytes(OBJECT) + GHOST));
     let data = Bytes::from(vec![0; OBJECT]);
-    let (mut victims, mut taken) = (Vec::new(), 0);
+    let (mut victims, mut taken) = (Evicted::default(), 0);
     let hits = reference::hits(requests, |key| {
         let hash = hash(key);
         if tier.get(hash, 0, &[]).is_some() {
             return true;
         }
         if state == EntryState::Dirty || tier.wants_copy(hash, OBJECT) {
-            tier.insert(entry(hash, data.clone(), state), &mut victims);
+            tier.insert(&entry(hash, data.clone(), state), &mut victims);
             victims.clear();
             taken += 1;
         }

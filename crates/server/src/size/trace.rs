@@ -14,7 +14,7 @@ use std::{
 
 use afterglow_engine::{
     format::{key_hash, record::usual_padded},
-    tier::{DramEntry, DramTier, EntryState, NOWHERE},
+    tier::{DramEntry, DramTier, EntryState, Evicted, NOWHERE},
 };
 use bytes::Bytes;
 
@@ -118,7 +118,7 @@ impl Replay {
             plan.outlook.index_objects(),
         );
         let (mut from_dram, mut from_flash) = (0_u64, 0_u64);
-        let mut evicted = Vec::new();
+        let mut evicted = Evicted::default();
         for request in &self.requests {
             let key = request.hash.to_le_bytes();
             let on_flash = flash.touch(request.hash, usual_padded(0, request.len as usize));
@@ -132,7 +132,7 @@ impl Replay {
                     continue;
                 }
             }
-            dram.insert_absent(entry(request, &key), &mut evicted);
+            dram.insert_absent(&entry(request, &key).object(), &mut evicted);
             evicted.clear();
         }
         let share = |hits: u64| hits as f64 / self.requests.len() as f64;
