@@ -19,8 +19,8 @@
 //! requests       all  judged   taken     all  judged   taken
 //! any trace            as all    1.00          as all    1.00
 //! uniform        1.0     1.0    0.14    10.0    10.0    0.14
-//! Zipf 0.7      21.1    21.5    0.13    44.1    45.1    0.15
-//! Zipf 0.99     56.9    57.5    0.14    76.8    77.0    0.19
+//! Zipf 0.7      21.0    21.4    0.13    44.1    45.1    0.15
+//! Zipf 0.99     56.8    57.5    0.14    76.7    77.0    0.19
 //! ```
 
 /// Copies of which fewer than this share is hit are not worth their cost whatever they push out.
