@@ -135,9 +135,14 @@ impl<'a> DramObject<'a> {
 
     /// Bytes of key and value.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "of no use")]
     pub fn len(&self) -> usize {
         self.key.len() + self.value.len()
+    }
+
+    /// Whether neither has a byte.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// What is stored with it on flash.
@@ -173,9 +178,9 @@ impl<'a> DramObject<'a> {
 
     /// The object apart from the tier.
     #[must_use]
-    pub fn to_entry(&self) -> DramEntry {
+    pub fn to_entry(self) -> DramEntry {
         let (data, key_len) = (self.to_shared(), self.key.len() as u32);
-        let Self { hash, version, expiry, group, epoch_slot, ns, state, .. } = *self;
+        let Self { hash, version, expiry, group, epoch_slot, ns, state, .. } = self;
         DramEntry { hash, version, data, key_len, expiry, group, epoch_slot, ns, state }
     }
 
