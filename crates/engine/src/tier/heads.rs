@@ -11,6 +11,7 @@ const SEGMENT: usize = 256;
 const SEGMENT_BYTES: usize = SEGMENT * size_of::<u32>() + 2 * size_of::<usize>() + 16;
 
 /// First records of buckets; at least one bucket.
+#[expect(clippy::vec_box, reason = "growing the directory must not copy the segments")]
 pub(super) struct Heads {
     segments: Vec<Box<[u32; SEGMENT]>>,
     len: usize,

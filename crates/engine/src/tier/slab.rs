@@ -44,6 +44,7 @@ const fn class_of(bytes: usize) -> (usize, usize) {
 
 /// Classes there are.
 const CLASSES: usize = class_of(MAX_SLOT).0 + 1;
+const _: () = assert!(CLASSES <= 256);
 
 /// Size of the slot of a record of so many bytes.
 pub(super) const fn slot_size(bytes: usize) -> usize {
@@ -293,7 +294,6 @@ mod tests {
         }
         let numbers: Vec<_> = classes.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, (0..CLASSES).collect::<Vec<_>>(), "a class has one size");
-        assert!(CLASSES <= 256);
     }
 
     /// Records of three sizes come and go by chance; each has its own content throughout.
