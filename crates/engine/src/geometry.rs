@@ -181,9 +181,9 @@ pub fn memory(config: &Config, flash: u64, segment_size: u32) -> Result<Memory, 
     let buffers = (chunks + 3 + 2) * chunk;
     // What open segments remember of their records, footers on their way, and the process itself.
     let rest = u64::from(segment_size).min(config.memory / 16);
-    // Four bytes for each object the DRAM tier could hold, or for half of those on flash if these
-    // are more: admission asks whether an object was known while flash was written over once.
-    let sketch = (config.memory / 64).max((index / 4).min(config.memory / 16));
+    // Four bytes for each object the DRAM tier could hold, or for those on flash if these are more:
+    // admission asks whether an object was known while flash was written over once.
+    let sketch = (config.memory / 64).max((index / 2).min(config.memory / 16));
     let fixed = index + buffers + sketch + rest;
     let Some(dram) = config.memory.checked_sub(fixed).filter(|d| *d >= shards * 4096) else {
         let why = format!(
