@@ -2,7 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{cql::table::TableSpec, latency::Summary, metrics::CacheCounters, ycsb::Distribution};
+use crate::{
+    cql::table::TableSpec,
+    latency::Summary,
+    metrics::CacheCounters,
+    ycsb::{Action, Distribution, OpMix, Workload},
+};
 
 /// Version of the file's layout.
 pub const FORMAT: u32 = 1;
@@ -42,6 +47,15 @@ pub struct RunResult {
     pub service: Summary,
     /// Points (percentile, microseconds) of the curve of reads.
     pub curve: Vec<(f64, f64)>,
+    /// Latency of reads and writes together, from the intended start.
+    #[serde(default)]
+    pub all: Summary,
+    /// Points of the curve of both.
+    #[serde(default)]
+    pub all_curve: Vec<(f64, f64)>,
+    /// Records there are now, those among them that this run inserted.
+    #[serde(default)]
+    pub records: u64,
     /// What went wrong.
     pub errors: Errors,
     /// Reads whose every byte was checked.
@@ -71,6 +85,9 @@ pub struct LoadShape {
     pub hot_set: f64,
     /// Fraction of the operations that read.
     pub read_ratio: f64,
+    /// The workload whose operations these are instead.
+    #[serde(default)]
+    pub workload: Option<Workload>,
     /// Threads.
     pub threads: usize,
     /// Connections of all threads.
@@ -81,6 +98,14 @@ pub struct LoadShape {
     pub rate: Option<f64>,
     /// Seed of the choices.
     pub seed: u64,
+}
+
+impl LoadShape {
+    /// Shares of its operations.
+    pub fn mix(&self) -> OpMix {
+        let plain = || OpMix::new(Action::Read, self.read_ratio, Action::Update);
+        self.workload.map_or_else(plain, Workload::mix)
+    }
 }
 
 fn default_hot_set() -> f64 {

@@ -13,7 +13,7 @@ use afterglow_loadgen::{
         table::TableSpec,
     },
     result::{LoadShape, RunResult},
-    ycsb::Distribution,
+    ycsb::{Distribution, Workload},
 };
 use afterglow_testkit::fake_backend::{FakeBackend, Faults};
 
@@ -31,6 +31,8 @@ fn table() -> TableSpec {
         fields: 3,
         field_size: 100,
         zeros: 40,
+        partition_rows: 0,
+        newest_first: false,
     }
 }
 
@@ -39,8 +41,12 @@ fn connect(version: Version) -> ConnectOptions {
 }
 
 fn load_all(backend: &FakeBackend) {
+    load_table(backend, &table());
+}
+
+fn load_table(backend: &FakeBackend, table: &TableSpec) {
     let options = LoadOptions {
-        table: table(),
+        table: table.clone(),
         hosts: vec![backend.address().to_string()],
         connect: connect(Version::V4),
         create: true,
@@ -50,7 +56,7 @@ fn load_all(backend: &FakeBackend) {
         in_flight: 8,
         attempts: 20,
     };
-    assert_eq!(load(&options, |_| ()).unwrap().records, RECORDS);
+    assert_eq!(load(&options, |_| ()).unwrap().records, table.records);
 }
 
 fn options(backend: &FakeBackend, version: Version) -> RunOptions {
@@ -62,6 +68,7 @@ fn options(backend: &FakeBackend, version: Version) -> RunOptions {
             distribution: Distribution::Sequential,
             hot_set: 0.2,
             read_ratio: 1.0,
+            workload: None,
             threads: 1,
             connections: 2,
             in_flight: 8,
@@ -133,6 +140,90 @@ fn updates_keep_records_verifiable() {
     assert!(result.is_clean(), "{:?}", result.errors);
     assert!(result.writes.count > RECORDS / 2 && result.reads.count > RECORDS / 2);
     assert!(measure(&options(&backend, Version::V4)).is_clean());
+}
+
+/// A run of a workload on records that it may add to, and how many there are then.
+fn workload(backend: &FakeBackend, table: &TableSpec, which: Workload) -> RunResult {
+    let mut settings = options(backend, Version::V4);
+    settings.load.workload = Some(which);
+    settings.load.distribution = which.distribution();
+    settings.load.table = table.clone();
+    settings.load.threads = 2;
+    measure(&settings)
+}
+
+#[test]
+fn every_workload_of_rows_is_done_and_verified() {
+    let backend = backend(Faults::default());
+    load_all(&backend);
+    let mut table = table();
+    for which in [Workload::A, Workload::B, Workload::C, Workload::D, Workload::F] {
+        let before = backend.statements();
+        let result = workload(&backend, &table, which);
+        assert!(result.is_clean(), "{which}: {:?}", result.errors);
+        assert_eq!((result.operations, result.all.count), (2 * RECORDS, 2 * RECORDS), "{which}");
+        let (reads, writes) = (result.reads.count, result.writes.count);
+        // A read-modify-write reads first, and is one operation.
+        let read_first = if which == Workload::F { writes } else { 0 };
+        assert_eq!(result.verified, reads + read_first, "{which}");
+        assert!(backend.statements() >= before + 2 * RECORDS + read_first, "{which}");
+        let few = 2 * RECORDS / 10;
+        match which {
+            Workload::A | Workload::F => assert!(writes > 3 * few && reads > 3 * few, "{writes}"),
+            Workload::C => assert_eq!(writes, 0),
+            _ => assert!((1..few).contains(&writes), "{which}: {writes}"),
+        }
+        let added = if which == Workload::D { writes } else { 0 };
+        assert_eq!(result.records, table.records + added, "{which}");
+        table.records = result.records;
+    }
+}
+
+/// Records in partitions of several rows, loaded.
+fn clustered(backend: &FakeBackend, newest_first: bool) -> TableSpec {
+    let table = TableSpec {
+        table: if newest_first { "feeds" } else { "scans" }.into(),
+        records: 600,
+        fields: 1,
+        field_size: 20,
+        partition_rows: if newest_first { 60 } else { 128 },
+        newest_first,
+        ..table()
+    };
+    load_table(backend, &table);
+    table
+}
+
+#[test]
+fn every_row_of_a_slice_is_verified_and_that_none_is_missing() {
+    let backend = backend(Faults::default());
+    for (which, newest_first) in [(Workload::E, false), (Workload::Feed, true)] {
+        let mut table = clustered(&backend, newest_first);
+        for _ in 0..2 {
+            let result = workload(&backend, &table, which);
+            assert!(result.is_clean(), "{which}: {:?}", result.errors);
+            assert_eq!(result.verified, result.reads.count, "{which}");
+            assert!(result.writes.count > 0 && result.reads.count > result.writes.count);
+            assert_eq!(result.records, table.records + result.writes.count, "{which}");
+            if which == Workload::E {
+                table.records = result.records;
+            } else {
+                // Feeds are asked how long they are.
+                let again = workload(&backend, &table, which);
+                assert_eq!(again.records, result.records + again.writes.count);
+                break;
+            }
+        }
+        let mut connection =
+            Connection::open(&backend.address().to_string(), &connect(Version::V4)).unwrap();
+        let gone = format!("ycsb.{} WHERE y_id = 'user6284781860667377211'", table.table);
+        for row in 40..60 {
+            let text = format!("DELETE FROM {gone} AND c = {row}");
+            connection.query(&text, Consistency::One).unwrap();
+        }
+        let errors = workload(&backend, &table, which).errors;
+        assert!(errors.wrong > 0, "{which}: {errors:?}");
+    }
 }
 
 #[test]

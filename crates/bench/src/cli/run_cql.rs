@@ -8,7 +8,7 @@ use afterglow_loadgen::{
         table::TableSpec,
     },
     result::{LoadShape, RunResult},
-    ycsb::{Distribution, HOT_SET},
+    ycsb::{Distribution, HOT_SET, Workload},
 };
 
 use afterglow_loadgen::{
@@ -52,6 +52,10 @@ struct LoadArgs {
     /// Fraction of the records that get 80 % of the requests with `--distribution hotspot`.
     #[arg(long, default_value_t = HOT_SET, value_parser = fraction)]
     hot_set: f64,
+    /// One of YCSB's workloads, or a feed: which operations, and which records they ask for. For E
+    /// and feeds load a table with --partition-rows, for feeds --newest-first too.
+    #[arg(long, value_enum, conflicts_with_all = ["read_ratio", "distribution"])]
+    workload: Option<Workload>,
     /// Fraction of the operations that read; the others update one field.
     #[arg(long, default_value_t = 1.0, value_parser = fraction)]
     read_ratio: f64,
@@ -153,9 +157,10 @@ pub fn run(options: RunCqlArgs) -> Outcome {
         scenario: output.scenario,
         load: LoadShape {
             table,
-            distribution: shape.distribution,
+            distribution: shape.workload.map_or(shape.distribution, Workload::distribution),
             hot_set: shape.hot_set,
             read_ratio: shape.read_ratio,
+            workload: shape.workload,
             threads: usize::from(shape.threads),
             connections: usize::from(shape.connections) * usize::from(shape.threads),
             in_flight: usize::from(shape.in_flight),

@@ -156,6 +156,8 @@ impl CqlBench<'_> {
             fields: 1,
             field_size,
             zeros: 0,
+            partition_rows: 0,
+            newest_first: false,
         }
     }
 
@@ -217,6 +219,7 @@ impl CqlBench<'_> {
                 distribution: shape.distribution,
                 hot_set: HOT_SET,
                 read_ratio: 1.0,
+                workload: None,
                 threads: 1,
                 connections: shape.lanes.0,
                 in_flight: shape.lanes.1,

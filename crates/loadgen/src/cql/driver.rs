@@ -266,11 +266,12 @@ impl<'a, W: Work> Driver<'a, W> {
             };
             // The work is asked first in a closed loop (it may have nothing), the clock first in an
             // open one.
-            if self.pacer.due_at().is_some_and(|due| due > now) {
+            if !self.work.continues() && self.pacer.due_at().is_some_and(|due| due > now) {
                 return;
             }
-            let Some(op) = self.work.start(stream, &mut socket.out, now) else { return };
-            let intended = self.pacer.take(now).unwrap_or(now);
+            let Some(mut op) = self.work.start(stream, &mut socket.out, now) else { return };
+            let intended = op.since.unwrap_or_else(|| self.pacer.take(now).unwrap_or(now));
+            op.since = Some(intended);
             lane.free.pop();
             lane.slots[usize::from(stream)] = Some(Slot { op, intended, sent: now });
             idle = 0;
@@ -398,7 +399,7 @@ impl<'a, W: Work> Driver<'a, W> {
                 return Ok(());
             }
             let done = work.finish(slot.op, &answer, now)?;
-            if *phase >= Phase::Measure && slot.sent >= *measure_start {
+            if *phase >= Phase::Measure && slot.intended >= *measure_start {
                 measured.count(&slot, &done, now, now - *measure_start);
             }
             measured.wrong += u64::from(done == Done::Wrong);

@@ -10,11 +10,11 @@ use std::{
 use afterglow_cql::message::Consistency;
 
 use super::{
-    Answer, ConnectOptions, Connection, CqlError, Template,
+    Answer, ConnectOptions, Connection, CqlError,
     driver::{Done, Driver, DriverOptions, Measured, Op, Phase, Shared, Work},
+    record::{Insert, Place},
     table::TableSpec,
 };
-use crate::values::{self, KEY_LEN};
 
 /// Settings of a load.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ pub fn load(options: &LoadOptions, mut progress: impl FnMut(u64)) -> Result<Load
 /// One thread's share of the records.
 struct Loader<'a> {
     options: &'a LoadOptions,
-    template: Option<Template>,
+    insert: Option<Insert>,
     next: u64,
     end: u64,
     /// Failed inserts and when to try them again.
@@ -100,7 +100,7 @@ impl<'a> Loader<'a> {
         let share = |t: usize| options.table.records * t as u64 / options.threads as u64;
         let loader = Self {
             options,
-            template: None,
+            insert: None,
             next: share(thread),
             end: share(thread + 1),
             again: VecDeque::new(),
@@ -130,23 +130,19 @@ impl<'a> Loader<'a> {
     fn later(&mut self, op: Op, now: u64) {
         self.retries += 1;
         let wait = 10_000_000 << op.attempt.min(7);
-        self.again.push_back((now + wait, Op { attempt: op.attempt + 1, ..op }));
+        self.again.push_back((now + wait, Op { attempt: op.attempt + 1, since: None, ..op }));
     }
 }
 
 impl Work for Loader<'_> {
     fn prepare(&mut self, connection: &mut Connection) -> Result<(), CqlError> {
-        let table = &self.options.table;
-        let prepared = connection.prepare(&table.insert())?;
-        let mut lengths = vec![table.field_size as usize; table.fields as usize + 1];
-        lengths[0] = KEY_LEN;
-        let (version, consistency) = (connection.version(), self.options.consistency);
-        self.template = Some(Template::new(version, &prepared, &lengths, consistency));
+        let LoadOptions { table, consistency, .. } = self.options;
+        self.insert = Some(Insert::prepare(connection, table, *consistency)?);
         Ok(())
     }
 
     fn start(&mut self, stream: u16, out: &mut Vec<u8>, now: u64) -> Option<Op> {
-        let template = self.template.as_ref()?;
+        let insert = self.insert.as_ref()?;
         let op = match self.again.front() {
             Some(&(due, op)) if due <= now => {
                 self.again.pop_front();
@@ -154,24 +150,12 @@ impl Work for Loader<'_> {
             }
             _ if self.next < self.end => {
                 self.next += 1;
-                Op { number: self.next - 1, write: true, attempt: 0 }
+                Op::new(self.next - 1, true)
             }
             _ => return None,
         };
-        let envelope = template.append(stream, out);
-        let mut key = [0; KEY_LEN];
-        values::write_key(op.number, &mut key);
-        envelope[template.place(0)].copy_from_slice(&key);
         let table = &self.options.table;
-        for field in 0..table.fields {
-            values::fill(
-                op.number,
-                field,
-                0,
-                table.zeros,
-                &mut envelope[template.place(field as usize + 1)],
-            );
-        }
+        insert.append(table, Place::of(table, op.number), stream, out);
         self.in_flight += 1;
         Some(op)
     }
@@ -194,7 +178,7 @@ impl Work for Loader<'_> {
     fn lost(&mut self, op: Op) {
         self.in_flight -= 1;
         self.retries += 1;
-        self.again.push_front((0, op));
+        self.again.push_front((0, Op { since: None, ..op }));
     }
 
     fn exhausted(&self) -> bool {

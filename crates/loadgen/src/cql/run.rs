@@ -6,13 +6,14 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use afterglow_cql::{frame::Version, message::Consistency};
+use afterglow_cql::message::Consistency;
 
 use super::{
-    Answer, ConnectOptions, Connection, CqlError, Template,
-    answer::rows,
-    driver::{Done, Driver, DriverOptions, Measured, Op, Phase, Rate, Shared, Work},
+    ConnectOptions, Connection, CqlError,
+    driver::{Driver, DriverOptions, Measured, Phase, Rate, Shared, Work},
     owned::owned,
+    row_work::{Records, RowWork},
+    slice_work::{SliceWork, Slices},
 };
 use crate::{
     cpu,
@@ -21,9 +22,7 @@ use crate::{
     result::{
         ClientCpu, Errors, FORMAT, LoadShape, RunResult, Second, ServerCpu, VOID_ABOVE, Warmup,
     },
-    rng::Rng,
-    values::{self, KEY_LEN},
-    ycsb::KeyChooser,
+    ycsb::{Action, Growth, KeyChooser, Workload},
 };
 
 /// Settings of a run.
@@ -103,20 +102,16 @@ pub fn run(
     mut progress: impl FnMut(Progress),
 ) -> Result<RunResult, Box<dyn std::error::Error>> {
     let shared = Shared::default();
-    let records = records(options)?;
-    let chooser = KeyChooser::new(options.load.distribution, records.count())
-        .with_hot_set(options.load.hot_set);
+    let works = Works::new(options)?;
     // Without a warm-up every operation counts, also the first: none may begin before measuring
     // does.
     if matches!(options.warm, Warm::For(duration) if duration.is_zero()) {
         shared.advance(Phase::Measure);
     }
     thread::scope(|scope| {
-        let (shared, chooser, records) = (&shared, &chooser, &records);
+        let (shared, works) = (&shared, &works);
         let threads: Vec<_> = (0..options.load.threads)
-            .map(|t| {
-                scope.spawn(move || Reader::run(options, t, (chooser.clone(), records), shared))
-            })
+            .map(|t| scope.spawn(move || works.run(options, t, shared)))
             .collect();
         // Whatever ends this, the threads must end too, or the scope would wait for ever.
         let outcome = Control { options, shared, threads: &threads }.run(&mut progress);
@@ -124,51 +119,164 @@ pub fn run(
         let mut measured = Measured::default();
         let (mut verified, mut busiest) = (0, 0.0f64);
         for thread in threads {
-            let (part, reader) = thread.join().expect("a load thread panicked")?;
+            let (part, checked) = thread.join().expect("a load thread panicked")?;
             busiest = busiest.max(part.cpu as f64 / 1e9 / part.elapsed.as_secs_f64().max(1e-9));
             measured.merge(&part);
-            verified += reader.verified;
+            verified += checked;
         }
         let (warmup, before) = outcome?;
         let after = Snapshot::take(options)?;
-        Ok(summarise(options, &measured, warmup, verified, busiest, &before, &after))
+        let mut result = summarise(options, &measured, warmup, verified, busiest, &before, &after);
+        result.records = works.records();
+        Ok(result)
     })
 }
 
-/// Which records are asked for.
-enum Records {
-    /// All of so many.
-    All(u64),
-    /// These, at least two.
-    These(Vec<u64>),
+/// What the threads of a run do, and what they share.
+enum Works {
+    Rows(KeyChooser, Records, Growth),
+    Slices(Workload, KeyChooser, Slices),
 }
 
-impl Records {
-    fn count(&self) -> u64 {
-        match self {
-            Records::All(count) => *count,
-            Records::These(numbers) => numbers.len() as u64,
+impl Works {
+    fn new(options: &RunOptions) -> Result<Self, CqlError> {
+        let (load, table) = (&options.load, &options.load.table);
+        let clustered = load.workload.is_some_and(Workload::is_clustered);
+        let newest_first = load.workload == Some(Workload::Feed);
+        if clustered != (table.partition_rows > 0) || newest_first != table.newest_first {
+            let wrong = "E needs partitions of several rows, a feed these with the newest first, \
+                         any other load neither: see --partition-rows and --newest-first";
+            return Err(CqlError::Unexpected(wrong.to_owned()));
+        }
+        if options.owned && load.mix().has(Action::Insert) {
+            let wrong = "a load that inserts cannot be kept to the records of one node";
+            return Err(CqlError::Unexpected(wrong.to_owned()));
+        }
+        let open = || Connection::open(&options.hosts[0], &options.connect);
+        // Records to come must be known to YCSB's zipfian beforehand; it counts on more than come.
+        let growing = |records| KeyChooser::new(load.distribution, records + records / 10);
+        match load.workload {
+            Some(workload @ Workload::Feed) => {
+                let chooser = KeyChooser::new(load.distribution, table.partitions());
+                Ok(Works::Slices(workload, chooser, Slices::of_feeds(table, &mut open()?)?))
+            }
+            Some(workload @ Workload::E) => {
+                let chooser = growing(table.records).of_present(table.records);
+                Ok(Works::Slices(workload, chooser, Slices::of_records(table)))
+            }
+            _ => {
+                let (count, records) = match options.owned {
+                    false => (table.records, Records::All),
+                    true => {
+                        let numbers = owned(&mut open()?, table.records)?;
+                        (numbers.len() as u64, Records::These(numbers))
+                    }
+                };
+                if count < 2 {
+                    let host = &options.hosts[0];
+                    let few = format!("{host} owns fewer than two records");
+                    return Err(CqlError::Unexpected(few));
+                }
+                let chooser = KeyChooser::new(load.distribution, count).with_hot_set(load.hot_set);
+                Ok(Works::Rows(chooser, records, Growth::new(table.records)))
+            }
         }
     }
 
-    /// The number of the record at a place below [`Records::count`].
-    fn at(&self, place: u64) -> u64 {
+    /// Records there may be now.
+    fn records(&self) -> u64 {
         match self {
-            Records::All(_) => place,
-            Records::These(numbers) => numbers[place as usize],
+            Works::Rows(_, _, growth) => growth.issued(),
+            Works::Slices(_, _, slices) => slices.issued(),
+        }
+    }
+
+    /// Does the part of one thread: what it measured, and how many reads it verified.
+    fn run(
+        &self,
+        options: &RunOptions,
+        thread: usize,
+        shared: &Shared,
+    ) -> Result<(Measured, u64), CqlError> {
+        match self {
+            Works::Rows(chooser, records, growth) => {
+                let first = chooser.records() * thread as u64 / options.load.threads as u64;
+                let chooser = chooser.clone().starting_at(first);
+                let work = RowWork::new(options, thread, chooser, (records, growth));
+                let (measured, work) = drive(options, thread, shared, work)?;
+                Ok((measured, work.verified()))
+            }
+            Works::Slices(workload, chooser, slices) => {
+                let work = SliceWork::new(options, *workload, thread, chooser.clone(), slices);
+                let (measured, work) = drive(options, thread, shared, work)?;
+                Ok((measured, work.verified()))
+            }
         }
     }
 }
 
-fn records(options: &RunOptions) -> Result<Records, CqlError> {
-    let (host, records) = (&options.hosts[0], options.load.table.records);
-    if !options.owned {
-        return Ok(Records::All(records));
+fn drive<W: Work>(
+    options: &RunOptions,
+    thread: usize,
+    shared: &Shared,
+    work: W,
+) -> Result<(Measured, W), CqlError> {
+    let (load, threads) = (&options.load, options.load.threads as f64);
+    let rate = load.rate.map(|rate| Rate {
+        per_second: rate / threads,
+        poisson: options.poisson.then_some(options.seed(thread)),
+        offset: Duration::from_secs_f64(thread as f64 / rate),
+    });
+    let driver = DriverOptions {
+        hosts: options.hosts.clone(),
+        connect: options.connect.clone(),
+        connections: load.connections / load.threads,
+        in_flight: load.in_flight,
+        reconnect: options.reconnect,
+        rate,
+        polls: options.polls,
+        drain: Duration::from_secs(10),
+    };
+    let outcome = Driver::connect(driver, shared, work).and_then(Driver::run);
+    if outcome.is_err() {
+        // One thread's failure ends the others.
+        shared.advance(Phase::Drain);
     }
-    let numbers = owned(&mut Connection::open(host, &options.connect)?, records)?;
-    match numbers.len() {
-        0 | 1 => Err(CqlError::Unexpected(format!("{host} owns fewer than two records"))),
-        _ => Ok(Records::These(numbers)),
+    outcome
+}
+
+/// How many operations one thread may still begin.
+pub(super) struct Quota {
+    left: u64,
+    /// As many once recording begins.
+    measured: u64,
+}
+
+impl Quota {
+    pub(super) fn new(options: &RunOptions, thread: usize) -> Self {
+        let (threads, number) = (options.load.threads as u64, thread as u64);
+        let share = |n| n * (number + 1) / threads - n * number / threads;
+        Self { left: u64::MAX, measured: options.operations.map_or(u64::MAX, share) }
+    }
+
+    pub(super) fn take(&mut self) -> Option<()> {
+        self.left = self.left.checked_sub(1)?;
+        Some(())
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.left = self.measured;
+    }
+
+    pub(super) fn is_spent(&self) -> bool {
+        self.left == 0
+    }
+}
+
+impl RunOptions {
+    /// The seed of one thread's choices.
+    pub(super) fn seed(&self, thread: usize) -> u64 {
+        self.load.seed ^ (thread as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 }
 
@@ -295,6 +403,8 @@ fn summarise(
     after: &Snapshot,
 ) -> RunResult {
     let seconds = measured.elapsed.as_secs_f64();
+    let mut all = measured.reads.clone();
+    all.merge(&measured.writes);
     let operations = measured.service.count();
     let wall = (after.at - before.at).as_nanos() as f64;
     let cores = |now: u64, then: u64| (now - then) as f64 / wall;
@@ -327,6 +437,9 @@ fn summarise(
         writes: measured.writes.summary(),
         service: measured.service.summary(),
         curve: measured.reads.curve(),
+        all: all.summary(),
+        all_curve: all.curve(),
+        records: 0,
         errors: Errors {
             not_found: measured.not_found,
             wrong: measured.wrong,
@@ -356,165 +469,5 @@ fn second(window: &super::driver::Window) -> Second {
         failures: window.failures,
         p50_us: latency.p50_us,
         p99_us: latency.p99_us,
-    }
-}
-
-/// One thread's choices and checks.
-struct Reader<'a> {
-    options: &'a RunOptions,
-    version: Version,
-    select: Option<Template>,
-    updates: Vec<Template>,
-    chooser: KeyChooser,
-    records: &'a Records,
-    rng: Rng,
-    /// Operations left to start.
-    left: u64,
-    /// How many of them there are once recording begins.
-    quota: u64,
-    /// Version of the next write; unique among threads.
-    next_version: u64,
-    reads: u64,
-    verified: u64,
-}
-
-impl<'a> Reader<'a> {
-    fn run(
-        options: &'a RunOptions,
-        thread: usize,
-        (chooser, records): (KeyChooser, &'a Records),
-        shared: &'a Shared,
-    ) -> Result<(Measured, Self), CqlError> {
-        let load = &options.load;
-        let (threads, number) = (load.threads as u64, thread as u64);
-        let seed = load.seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let reader = Self {
-            options,
-            version: options.connect.version,
-            select: None,
-            updates: Vec::new(),
-            chooser: chooser.starting_at(records.count() * number / threads),
-            records,
-            rng: Rng::new(seed),
-            left: u64::MAX,
-            quota: options
-                .operations
-                .map_or(u64::MAX, |n| n * (number + 1) / threads - n * number / threads),
-            next_version: (number + 1) << 40,
-            reads: 0,
-            verified: 0,
-        };
-        let rate = load.rate.map(|rate| Rate {
-            per_second: rate / threads as f64,
-            poisson: options.poisson.then_some(seed),
-            offset: Duration::from_secs_f64(number as f64 / rate),
-        });
-        let driver = DriverOptions {
-            hosts: options.hosts.clone(),
-            connect: options.connect.clone(),
-            connections: load.connections / load.threads,
-            in_flight: load.in_flight,
-            reconnect: options.reconnect,
-            rate,
-            polls: options.polls,
-            drain: Duration::from_secs(10),
-        };
-        let outcome = Driver::connect(driver, shared, reader).and_then(Driver::run);
-        if outcome.is_err() {
-            // One thread's failure ends the others.
-            shared.advance(Phase::Drain);
-        }
-        outcome
-    }
-
-    /// Whether the rows are exactly the one row of record `number`.
-    fn judge(&mut self, number: u64, message: &[u8]) -> Result<Done, CqlError> {
-        let table = &self.options.load.table;
-        let verify = match self.options.verify {
-            Verify::None => false,
-            Verify::Sample => self.reads.is_multiple_of(64),
-            Verify::All => true,
-        };
-        self.reads += 1;
-        // A message as long as a row has one; without verification that has to do.
-        if !verify && message.len() as u64 > u64::from(table.fields) * u64::from(table.field_size) {
-            return Ok(Done::Fine);
-        }
-        let rows = rows(self.version, message)?;
-        let Some(row) = rows.iter().next() else { return Ok(Done::NotFound) };
-        let row = row?;
-        self.verified += 1;
-        let mut key = [0; KEY_LEN];
-        values::write_key(number, &mut key);
-        let mut cells = row.cells();
-        let right_key = cells.next() == Some(Some(&key[..]));
-        let right_fields = (0..table.fields).zip(cells.by_ref()).filter(|(field, cell)| {
-            cell.is_some_and(|c| {
-                c.len() == table.field_size as usize
-                    && values::verify(number, *field, table.zeros, c).is_some()
-            })
-        });
-        let complete = right_fields.count() == table.fields as usize && cells.next().is_none();
-        Ok(if right_key && complete && rows.count == 1 { Done::Fine } else { Done::Wrong })
-    }
-}
-
-impl Work for Reader<'_> {
-    fn prepare(&mut self, connection: &mut Connection) -> Result<(), CqlError> {
-        let table = &self.options.load.table;
-        let (version, consistency) = (connection.version(), self.options.consistency);
-        let select = connection.prepare(&table.select())?;
-        self.select = Some(Template::new(version, &select, &[KEY_LEN], consistency));
-        if self.options.load.read_ratio < 1.0 {
-            self.updates.clear();
-            for field in 0..table.fields {
-                let update = connection.prepare(&table.update(field))?;
-                let lengths = [table.field_size as usize, KEY_LEN];
-                self.updates.push(Template::new(version, &update, &lengths, consistency));
-            }
-        }
-        Ok(())
-    }
-
-    fn start(&mut self, stream: u16, out: &mut Vec<u8>, _: u64) -> Option<Op> {
-        self.left = self.left.checked_sub(1)?;
-        let number = self.records.at(self.chooser.next(&mut self.rng));
-        let write = self.options.load.read_ratio < 1.0
-            && self.rng.next_f64() >= self.options.load.read_ratio;
-        let mut key = [0; KEY_LEN];
-        values::write_key(number, &mut key);
-        if write {
-            let field = self.rng.below(u64::from(self.options.load.table.fields)) as u32;
-            let template = &self.updates[field as usize];
-            let envelope = template.append(stream, out);
-            let zeros = self.options.load.table.zeros;
-            values::fill(number, field, self.next_version, zeros, &mut envelope[template.place(0)]);
-            envelope[template.place(1)].copy_from_slice(&key);
-            self.next_version += 1;
-        } else {
-            let template = self.select.as_ref()?;
-            template.append(stream, out)[template.place(0)].copy_from_slice(&key);
-        }
-        Some(Op { number, write, attempt: 0 })
-    }
-
-    fn finish(&mut self, op: Op, answer: &Answer<'_>, _: u64) -> Result<Done, CqlError> {
-        match answer {
-            Answer::Rows(message) if !op.write => self.judge(op.number, message),
-            Answer::Done if op.write => Ok(Done::Fine),
-            Answer::Error(error) => Ok(Done::Refused(error.clone())),
-            other => Err(CqlError::Unexpected(format!("{other:?}"))),
-        }
-    }
-
-    fn lost(&mut self, _: Op) {}
-
-    fn measure(&mut self) {
-        self.left = self.quota;
-        self.verified = 0;
-    }
-
-    fn exhausted(&self) -> bool {
-        self.left == 0
     }
 }

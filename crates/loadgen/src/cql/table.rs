@@ -28,6 +28,14 @@ pub struct TableSpec {
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100))]
     #[serde(default)]
     pub zeros: u32,
+    /// Rows of a partition, clustered by `c`; 0: each record is a partition.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    #[serde(default)]
+    pub partition_rows: u32,
+    /// Partitions begin with the row of the highest `c`.
+    #[arg(long, requires = "partition_rows")]
+    #[serde(default)]
+    pub newest_first: bool,
 }
 
 /// Accepts names that need no quoting: they go into statements as they are.
@@ -58,20 +66,51 @@ impl TableSpec {
             ),
             Consistency::Quorum,
         )?;
+        let (key, order) = match (self.partition_rows, self.newest_first) {
+            (0, _) => ("y_id text PRIMARY KEY", ""),
+            (_, false) => ("y_id text, c int, PRIMARY KEY (y_id, c)", ""),
+            (_, true) => {
+                ("y_id text, c int, PRIMARY KEY (y_id, c)", " WITH CLUSTERING ORDER BY (c DESC)")
+            }
+        };
         connection.query(
-            &format!(
-                "CREATE TABLE IF NOT EXISTS {keyspace}.{table} (y_id text PRIMARY KEY{columns})"
-            ),
+            &format!("CREATE TABLE IF NOT EXISTS {keyspace}.{table} ({key}{columns}){order}"),
             Consistency::Quorum,
         )?;
         Ok(())
     }
 
+    /// Names of all columns, the key first.
+    fn columns(&self) -> String {
+        let key = if self.partition_rows == 0 { "y_id" } else { "y_id, c" };
+        let names: String = (0..self.fields).map(|i| format!(", field{i}")).collect();
+        format!("{key}{names}")
+    }
+
+    /// How many partitions its records fill or begin.
+    pub fn partitions(&self) -> u64 {
+        self.records.div_ceil(u64::from(self.partition_rows.max(1)))
+    }
+
     /// The statement that writes a whole record: values are the key, then the fields.
     pub fn insert(&self) -> String {
-        let names: String = (0..self.fields).map(|i| format!(", field{i}")).collect();
-        let marks = ", ?".repeat(self.fields as usize);
-        format!("INSERT INTO {}.{} (y_id{names}) VALUES (?{marks})", self.keyspace, self.table)
+        let columns = self.columns();
+        let marks = ", ?".repeat(columns.matches(',').count());
+        format!("INSERT INTO {}.{} ({columns}) VALUES (?{marks})", self.keyspace, self.table)
+    }
+
+    /// The statement that reads a slice of a partition. Values are its key, the lowest `c` unless
+    /// the `newest` rows are wanted, and how many.
+    pub fn slice(&self, newest: bool) -> String {
+        let from = if newest { " ORDER BY c DESC" } else { " AND c >= ?" };
+        let (columns, Self { keyspace, table, .. }) = (self.columns(), self);
+        format!("SELECT {columns} FROM {keyspace}.{table} WHERE y_id = ?{from} LIMIT ?")
+    }
+
+    /// The statement that asks for the `c` of the newest row of the partition `key`.
+    pub fn newest(&self, key: &str) -> String {
+        let Self { keyspace, table, .. } = self;
+        format!("SELECT c FROM {keyspace}.{table} WHERE y_id = '{key}' ORDER BY c DESC LIMIT 1")
     }
 
     /// The statement that writes one field: values are the field, then the key.
@@ -81,8 +120,8 @@ impl TableSpec {
 
     /// The statement that reads a whole record by its key.
     pub fn select(&self) -> String {
-        let names: String = (0..self.fields).map(|i| format!(", field{i}")).collect();
-        format!("SELECT y_id{names} FROM {}.{} WHERE y_id = ?", self.keyspace, self.table)
+        let (columns, Self { keyspace, table, .. }) = (self.columns(), self);
+        format!("SELECT {columns} FROM {keyspace}.{table} WHERE y_id = ?")
     }
 
     /// Bytes of values of the whole table.

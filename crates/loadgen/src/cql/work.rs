@@ -13,6 +13,18 @@ pub struct Op {
     pub write: bool,
     /// How often it was tried before.
     pub attempt: u32,
+    /// When it was due, on the driver's clock; its latency counts from then. The driver sets it,
+    /// unless the operation is the second step of another and has that one's.
+    pub since: Option<u64>,
+    /// What the work wants to know of it once it is answered; others do not look at it.
+    pub note: [u64; 2],
+}
+
+impl Op {
+    /// A first attempt on record `number`.
+    pub fn new(number: u64, write: bool) -> Self {
+        Self { number, write, attempt: 0, since: None, note: [0; 2] }
+    }
 }
 
 /// How an operation ended.
@@ -26,7 +38,7 @@ pub enum Done {
     Wrong,
     /// The server refused.
     Refused(ServerError),
-    /// It will be tried again: not counted yet.
+    /// It will be tried again, or was the first step of two: not counted yet.
     Again,
 }
 
@@ -41,6 +53,10 @@ pub trait Work {
     fn finish(&mut self, op: Op, answer: &Answer<'_>, now: u64) -> Result<Done, CqlError>;
     /// The connection of `op` broke before its answer came.
     fn lost(&mut self, op: Op);
+    /// Whether the next operation is a second step: it is due at once, whatever the rate.
+    fn continues(&self) -> bool {
+        false
+    }
     /// Recording begins: the operations to come are the ones that count.
     fn measure(&mut self) {}
     /// Nothing will come any more from [`start`](Self::start).

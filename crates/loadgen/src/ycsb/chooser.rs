@@ -88,6 +88,29 @@ impl KeyChooser {
         self
     }
 
+    /// How many records it chooses from.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Made for more records than there are yet: those below `present` are asked for until it
+    /// [grows](Self::grow). As YCSB does it, numbers of others are drawn again.
+    pub fn of_present(mut self, present: u64) -> Self {
+        self.records = present.max(2);
+        self
+    }
+
+    /// There are `records` now, no fewer than before. With `latest` the newest is the hottest.
+    #[inline]
+    pub fn grow(&mut self, records: u64) {
+        if records > self.records {
+            self.records = records;
+            if let ChooserKind::Latest(latest) = &mut self.kind {
+                latest.advance(records - 1);
+            }
+        }
+    }
+
     fn draw(&mut self, rng: &mut Rng) -> u64 {
         match &mut self.kind {
             ChooserKind::Uniform(g) => g.next(rng),
@@ -136,6 +159,19 @@ mod tests {
         let mut rng = Rng::new(5);
         let hot = (0..100_000).filter(|_| chooser.next(&mut rng) < 300).count();
         assert!((79_000..81_000).contains(&hot), "{hot}");
+    }
+
+    #[test]
+    fn what_was_added_is_asked_for_and_what_is_not_there_yet_is_not() {
+        let mut rng = Rng::new(9);
+        let mut latest = KeyChooser::new(Distribution::Latest, 1000);
+        latest.grow(1100);
+        let newest = (0..10_000).filter(|_| latest.next(&mut rng) == 1099).count();
+        assert!(newest > 1000, "the hottest: {newest}");
+        let mut zipfian = KeyChooser::new(Distribution::Zipfian, 1200).of_present(1000);
+        assert!((0..10_000).all(|_| zipfian.next(&mut rng) < 1000));
+        zipfian.grow(1100);
+        assert!((0..10_000).any(|_| zipfian.next(&mut rng) >= 1000));
     }
 
     #[test]

@@ -8,15 +8,19 @@
 mod check;
 mod chooser;
 mod generator;
+mod growth;
 mod latest;
 mod uniform;
+mod workload;
 mod zipfian;
 
 pub use check::{Bucketing, CheckCase, CheckError, cases, chi_square_z, compare, parse_golden};
 pub use chooser::{Distribution, HOT_SET, KeyChooser};
 pub use generator::{Generator, fnv_hash64};
+pub use growth::Growth;
 pub use latest::SkewedLatest;
 pub use uniform::{Counter, Hotspot, Sequential, Uniform};
+pub use workload::{Action, OpMix, Workload};
 pub use zipfian::{
     SCRAMBLED_ITEMS, SCRAMBLED_ZETAN, ScrambledZipfian, ZIPFIAN_CONSTANT, Zipfian, zeta,
 };

@@ -198,6 +198,8 @@ fn the_load_client_writes_and_reads_over_tls() {
         fields: 3,
         field_size: 20_000,
         zeros: 40,
+        partition_rows: 0,
+        newest_first: false,
     };
     for version in [Version::V4, Version::V5] {
         let (_fake, proxy) = secured(version, None);
@@ -220,6 +222,7 @@ fn the_load_client_writes_and_reads_over_tls() {
             distribution: Distribution::Sequential,
             hot_set: 0.2,
             read_ratio: 1.0,
+            workload: None,
             threads: 1,
             connections: 2,
             in_flight: 16,

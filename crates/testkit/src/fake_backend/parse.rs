@@ -358,6 +358,16 @@ impl Parser {
             }
         }
         self.expect(")")?;
+        if self.word("with") {
+            // Accepted, but rows stay in ascending order, and the schema says so: who wants another
+            // order asks for it.
+            self.expect("clustering")?;
+            self.expect("order")?;
+            self.expect("by")?;
+            self.expect("(")?;
+            self.orders()?;
+            self.expect(")")?;
+        }
         Ok(Statement::CreateTable { name, if_not_exists, columns, partition, clustering })
     }
 
@@ -416,11 +426,15 @@ impl Parser {
     /// `BY column DESC, ...`
     fn reversed(&mut self) -> Parsed<bool> {
         self.expect("by")?;
-        let ways = self.list(|p| {
+        Ok(self.orders()?.contains(&true))
+    }
+
+    /// `column DESC, ...`: which are reversed.
+    fn orders(&mut self) -> Parsed<Vec<bool>> {
+        self.list(|p| {
             p.name()?;
             Ok(!p.word("asc") && p.word("desc"))
-        })?;
-        Ok(ways.contains(&true))
+        })
     }
 
     fn item(&mut self) -> Parsed<Item> {
