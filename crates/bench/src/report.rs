@@ -60,7 +60,7 @@ pub struct Grid {
     pub rows: Vec<(String, Vec<Option<f64>>)>,
 }
 
-/// Lines over sizes or numbers, both axes logarithmic.
+/// Lines over sizes or numbers, both axes logarithmic unless said otherwise.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plot {
     /// Its title.
@@ -69,6 +69,9 @@ pub struct Plot {
     pub x: String,
     /// What the vertical axis counts.
     pub y: String,
+    /// Both axes are linear: the horizontal one is in percent.
+    #[serde(default)]
+    pub linear: bool,
     /// Names of the lines, and their points.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
 }
@@ -493,14 +496,18 @@ fn client_cells(series: &Series) -> [String; 4] {
 
 impl Plot {
     fn chart(&self) -> Chart<'_> {
+        let at = |x: f64| if self.linear { x } else { x.log2() };
         let lines = self.lines.iter().map(|(name, points)| Line {
             name: name.clone(),
-            points: points.iter().map(|(x, y)| (x.log2(), *y)).collect(),
+            points: points.iter().map(|(x, y)| (at(*x), *y)).collect(),
         });
         let mut xs: Vec<f64> =
             self.lines.iter().flat_map(|(_, points)| points).map(|p| p.0).collect();
         xs.sort_by(f64::total_cmp);
         xs.dedup();
+        if self.linear {
+            xs = (0..=20).map(|x| f64::from(5 * x)).collect();
+        }
         let label = |x: f64| match x {
             x if x >= 1_048_576.0 => format!("{}M", x / 1_048_576.0),
             x if x >= 1024.0 => format!("{}k", (x / 102.4).round() / 10.0),
@@ -510,8 +517,8 @@ impl Plot {
             title: &self.title,
             x_label: &self.x,
             y_label: &self.y,
-            logarithmic: true,
-            x_ticks: xs.iter().map(|x| (x.log2(), label(*x))).collect(),
+            logarithmic: !self.linear,
+            x_ticks: xs.iter().map(|x| (at(*x), label(*x))).collect(),
             lines: lines.collect(),
         }
     }

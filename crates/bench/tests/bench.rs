@@ -77,6 +77,14 @@ fn reports_are_written_where_asked_and_flags_are_checked() {
     assert!(text(&output.stderr).contains("multiple of 512"), "{}", text(&output.stderr));
 }
 
+/// A tiny run of a benchmark that prints its report, and the report.
+fn report(arguments: &[&str]) -> (serde_json::Value, Output) {
+    let output = bench(arguments);
+    let report = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}{}", text(&output.stdout), text(&output.stderr)));
+    (report, output)
+}
+
 /// A tiny run of some parts of the memcached front end's benchmark: its report, and its page, whose
 /// folder is otherwise empty again.
 fn memcache(parts: &str) -> (serde_json::Value, String) {
@@ -211,4 +219,81 @@ fn what_counts_of_the_cql_front_end_is_reported_and_what_does_not_is_told_with_t
     assert_eq!(checks.len(), 6);
     assert_eq!(output.status.code(), Some(1), "a target was missed");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "what it made is gone");
+}
+
+/// Loads on a fake database and through Afterglow: the report, and its page.
+fn loads(names: &str) -> (serde_json::Value, String) {
+    let database = FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (at, html) = (dir.path().to_str().unwrap(), dir.path().join("report.html"));
+    let contact = database.address().to_string();
+    let arguments = ["cql", "--backend", &contact, "--dir", at, "--workload", names];
+    let sizes = ["--records", "2000", "--large-rows", "200", "--memory", "64MiB,128MiB"];
+    let short = ["--size", "64MiB", "--seconds", "0.2", "--runs", "1", "--warm", "0.4"];
+    let out = ["--json", "-", "--html", html.to_str().unwrap()];
+    let (report, output) = report(&[&arguments[..], &sizes, &short, &out].concat());
+    assert!(output.status.code().is_some_and(|code| code < 2), "{}", text(&output.stderr));
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "all but the page is gone");
+    (report, page)
+}
+
+/// The figures of a row of a table, by the names of their columns.
+fn row(report: &serde_json::Value, name: &str, row: &str) -> impl Fn(&str) -> Option<f64> + use<> {
+    let grids = report["grids"].as_array().unwrap();
+    let grid = grids.iter().find(|grid| grid["name"] == name);
+    let grid = grid.unwrap_or_else(|| panic!("no {name}: {report:#}")).clone();
+    let rows = grid["rows"].as_array().unwrap();
+    let cells = rows.iter().find(|r| r[0] == row).unwrap_or_else(|| panic!("no {row}: {grid:#}"));
+    let cells = cells[1].clone();
+    move |column| {
+        let columns = grid["columns"].as_array().unwrap();
+        let at = columns.iter().position(|c| c == column);
+        cells[at.unwrap_or_else(|| panic!("no {column}: {grid:#}"))].as_f64()
+    }
+}
+
+#[test]
+fn workloads_are_measured_directly_and_through_afterglow_and_every_read_is_right() {
+    let (report, page) = loads("a,b,c,d,f");
+    // A fake database reads slices too slowly.
+    let workloads = ["YCSB A", "YCSB B", "YCSB C", "YCSB D", "YCSB F"];
+    for workload in workloads {
+        for memory in ["64 MiB", "128 MiB"] {
+            let name = format!("{workload}, {memory}");
+            let direct = row(&report, "Full speed", &format!("{name}: directly"));
+            let through = row(&report, "Full speed", &format!("{name}: Afterglow"));
+            for side in [&direct, &through] {
+                assert!(side("op/s").unwrap() > 0.0 && side("p99").unwrap() > 0.0, "{name}");
+                assert_eq!(side("errors"), Some(0.0), "{name}: {report:#}");
+            }
+            let ratio = through("op/s").unwrap() / direct("op/s").unwrap();
+            assert!((through("to direct").unwrap() / ratio - 1.0).abs() < 0.01, "{name}");
+            let hits = through("DRAM hits %").unwrap() + through("flash hits %").unwrap();
+            assert!(hits > 10.0 && direct("DRAM hits %").is_none(), "{name}: {hits}");
+            assert!(through("CPU of Afterglow, us/op").unwrap() > 0.0);
+        }
+        let half = format!("{workload}, 64 MiB, half: Afterglow");
+        assert!(row(&report, "Half of the database's highest rate", &half)("mean us").is_some());
+    }
+    judge(
+        &report,
+        "operations that failed",
+        &["YCSB C: throughput to direct, least memory"],
+        &["YCSB C, 64 MiB"],
+    );
+    let plots = report["plots"].as_array().unwrap();
+    assert_eq!(plots.len(), 2);
+    assert!(plots.iter().all(|plot| plot["lines"].as_array().unwrap().len() == workloads.len()));
+    assert!(page.contains("by hits from DRAM") && !page.contains("NaN"), "{page}");
+}
+
+#[test]
+fn large_rows_are_measured_in_an_open_loop() {
+    let (report, _) = loads("large");
+    let through = row(&report, "Rows of 4 KB", "4 KB, 64 MiB, own core: Afterglow");
+    assert_eq!(through("errors"), Some(0.0), "{report:#}");
+    let name = "4 KB, 128 MiB, own core: p99.9 to direct";
+    let checks = report["checks"].as_array().unwrap();
+    assert!(checks.iter().any(|check| check["name"] == name), "{report:#}");
 }

@@ -6,7 +6,8 @@ use afterglow_bench::{
     BenchError, alloc, cql, device, engine, find_fio, memcache, memory, recovery, traces,
 };
 use afterglow_cql::frame::Version;
-use clap::{Args, Subcommand};
+use afterglow_loadgen::ycsb::Workload;
+use clap::{Args, Subcommand, ValueEnum};
 
 use afterglow::cli::output::Failure;
 use afterglow::config::Size;
@@ -33,7 +34,7 @@ pub(super) enum Benchmark {
     /// other policies and an offline bound
     Traces(Traces),
     /// The CQL front end: what passing through adds to a read, how soon hits are answered, how many
-    /// a core answers
+    /// a core answers; or YCSB's workloads and others beside the database itself
     Cql(Cql),
     /// The memcached front end beside memcached, its extstore, and the device's limit
     Memcache(Memcache),
@@ -184,7 +185,11 @@ pub(super) struct Traces {
 #[command(after_help = "\
 Makes, fills and drops the keyspace afterglow_bench in the database: do not name one that is in \
 use. Needs two cores: the load client has the second, Afterglow the first while hits are measured \
-and the client's while reads pass through it.")]
+and the client's while reads pass through it. With --workload each load is measured directly and \
+through Afterglow in turn. There database and Afterglow share the first core.
+
+  afterglow-bench cql --backend 127.0.0.1:9042 --backend-pid 4242 --workload a,b,c,d,f \\
+    --memory 48MiB,64MiB,96MiB,1GiB --html ycsb.html")]
 pub(super) struct Cql {
     /// The database to stand in front of, HOST:PORT
     #[arg(long, value_name = "HOST:PORT")]
@@ -210,6 +215,27 @@ pub(super) struct Cql {
     /// Reads a second under light load
     #[arg(long, value_name = "NUMBER", default_value_t = 2000)]
     light: u32,
+    /// Measure these loads beside the database itself, instead of the front end alone: YCSB's
+    /// workloads by their letters, a feed, and rows of 4 KB while the database compacts
+    #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
+    workload: Vec<LoadName>,
+    /// With --workload: records of each table, but of those of 4 KB
+    #[arg(long, value_name = "NUMBER", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(2000..))]
+    records: u64,
+    /// With --workload: memory of the cache, from little to enough for all
+    #[arg(
+        long,
+        value_name = "SIZES",
+        value_delimiter = ',',
+        default_value = "64MiB,96MiB,192MiB,1GiB"
+    )]
+    memory: Vec<Size>,
+    /// With --workload: seconds in which the database is warmed before it is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    warm: f64,
+    /// With --workload large: reads a second, instead of half of what the database can do
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
     /// Seconds of each run
     #[arg(long, value_name = "SECONDS", default_value_t = 4.0)]
     seconds: f64,
@@ -218,6 +244,36 @@ pub(super) struct Cql {
     runs: u16,
     #[command(flatten)]
     output: ReportOutput,
+}
+
+/// A load by its name.
+#[derive(Clone, Copy, ValueEnum)]
+enum LoadName {
+    A,
+    B,
+    C,
+    D,
+    E,
+    F,
+    /// The 50 newest rows of partitions of 1,000; one operation in ten adds a row
+    Feed,
+    /// Rows of 4 KB in an open loop
+    Large,
+}
+
+impl LoadName {
+    fn load(self) -> cql::Load {
+        cql::Load::Workload(match self {
+            LoadName::A => Workload::A,
+            LoadName::B => Workload::B,
+            LoadName::C => Workload::C,
+            LoadName::D => Workload::D,
+            LoadName::E => Workload::E,
+            LoadName::F => Workload::F,
+            LoadName::Feed => Workload::Feed,
+            LoadName::Large => return cql::Load::LargeRows,
+        })
+    }
 }
 
 #[derive(Args)]
@@ -362,6 +418,11 @@ impl Cql {
             large_rows: self.large_rows,
             flash: self.size.get(),
             light: self.light.into(),
+            loads: self.workload.iter().map(|name| name.load()).collect(),
+            records: self.records,
+            memory: self.memory.iter().map(|size| size.get()).collect(),
+            warm: self.warm,
+            rate: self.rate.map(f64::from),
             seconds: self.seconds,
             runs: self.runs.into(),
         })

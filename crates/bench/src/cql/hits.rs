@@ -103,7 +103,7 @@ impl CqlBench<'_> {
     }
 
     /// Reads every row until all are hits; says so where they do not become it.
-    fn fill(&mut self, server: &CqlServer, table: &TableSpec) -> bool {
+    pub(super) fn fill(&mut self, server: &CqlServer, table: &TableSpec) -> bool {
         progress(format_args!(
             "filling the cache with {} rows of {} B",
             table.records, table.field_size

@@ -13,13 +13,19 @@
 //! After loads or reads at full speed a database compacts and compiles for a while, on the core
 //! that hits are measured on. So measurements under light load wait until it is idle. During hits
 //! it has the lowest priority.
+//!
+//! Other loads are compared with the database itself: [`ycsb`], [`large`].
 
 mod hits;
+mod large;
+mod pairs;
 mod passing;
 mod relay;
 mod server;
+mod ycsb;
 
 use std::{
+    cell::Cell,
     fmt::Display,
     path::PathBuf,
     thread::sleep,
@@ -42,7 +48,7 @@ use afterglow_loadgen::{
         table::TableSpec,
     },
     result::{LoadShape, RunResult},
-    ycsb::{Distribution, HOT_SET},
+    ycsb::{Distribution, HOT_SET, Workload},
 };
 
 /// What is measured.
@@ -71,6 +77,25 @@ pub struct CqlOptions {
     pub seconds: f64,
     /// Runs of each kind.
     pub runs: usize,
+    /// Loads to compare with the database itself; none: the front end is measured alone.
+    pub loads: Vec<Load>,
+    /// Of these loads, but that of large rows: records of each table.
+    pub records: u64,
+    /// Of these loads: memory of the cache, one after the other.
+    pub memory: Vec<u64>,
+    /// Of these loads: seconds in which the database is warmed.
+    pub warm: f64,
+    /// Of large rows: reads a second; `None`: half of what the database can do.
+    pub rate: Option<f64>,
+}
+
+/// A load that is measured directly and through Afterglow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// A workload at full speed, and at half of the database's.
+    Workload(Workload),
+    /// Reads of rows of 4 KB while the database compacts, and at rest.
+    LargeRows,
 }
 
 const KEYSPACE: &str = "afterglow_bench";
@@ -94,15 +119,14 @@ pub fn cql(options: &CqlOptions) -> Result<Report, BenchError> {
         pin::process(pid, SERVER_CORE)
             .map_err(BenchError::io(format!("keep process {pid} on one core")))?;
     }
-    let mut bench = CqlBench { options, scratch, report, rejected: Vec::new() };
+    let (rejected, seeds) = (Vec::new(), Cell::new(0));
+    let mut bench = CqlBench { options, scratch, report, rejected, seeds };
     bench.drop_tables()?;
-    bench.load(&bench.small())?;
-    bench.pass_through();
-    bench.load(&bench.large())?;
-    if let Some(pid) = options.backend_pid {
-        pin::last(pid).map_err(BenchError::io(format!("lower the priority of process {pid}")))?;
+    if options.loads.is_empty() {
+        bench.front_end()?;
+    } else {
+        bench.loads()?;
     }
-    bench.hits();
     bench.drop_tables()?;
     let CqlBench { mut report, rejected, .. } = bench;
     if !rejected.is_empty() {
@@ -120,6 +144,8 @@ struct CqlBench<'a> {
     report: Report,
     /// Runs that do not count.
     rejected: Vec<Series>,
+    /// Seed of the last run of a load: no two ask for the same.
+    seeds: Cell<u64>,
 }
 
 /// One load on one server.
@@ -140,6 +166,37 @@ struct ReadLoad<'a> {
 }
 
 impl CqlBench<'_> {
+    fn front_end(&mut self) -> Result<(), BenchError> {
+        self.load(&self.small())?;
+        self.pass_through();
+        self.load(&self.large())?;
+        if let Some(pid) = self.options.backend_pid {
+            pin::last(pid)
+                .map_err(BenchError::io(format!("lower the priority of process {pid}")))?;
+        }
+        self.hits();
+        Ok(())
+    }
+
+    fn loads(&mut self) -> Result<(), BenchError> {
+        let workloads: Vec<Workload> = self
+            .options
+            .loads
+            .iter()
+            .filter_map(|l| match l {
+                Load::Workload(workload) => Some(*workload),
+                Load::LargeRows => None,
+            })
+            .collect();
+        if !workloads.is_empty() {
+            self.ycsb(&workloads)?;
+        }
+        if self.options.loads.contains(&Load::LargeRows) {
+            self.large_rows()?;
+        }
+        Ok(())
+    }
+
     fn small(&self) -> TableSpec {
         self.table("small", self.options.rows, 100)
     }

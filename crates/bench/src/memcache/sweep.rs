@@ -114,7 +114,8 @@ fn axis(
         ("99th percentile", "us", tails),
     ] {
         let title = format!("{what} over {name}");
-        bench.report.plots.push(Plot { title, x: label.to_owned(), y: y.to_owned(), lines });
+        let (x, y) = (label.to_owned(), y.to_owned());
+        bench.report.plots.push(Plot { title, x, y, linear: false, lines });
     }
     // Every point has its plot; curves of all would be unreadable.
     section.series.iter_mut().flat_map(|s| &mut s.runs).for_each(|run| run.curve.clear());
