@@ -64,7 +64,7 @@ impl Insert {
         let mut lengths = vec![KEY_LEN];
         lengths.extend((table.partition_rows > 0).then_some(size_of::<u32>()));
         lengths.extend(vec![table.field_size as usize; table.fields as usize]);
-        Ok(Self(Template::new(connection.version(), &prepared, &lengths, consistency)))
+        Ok(Self(Template::of_write(connection.version(), &prepared, &lengths, consistency)))
     }
 
     /// Appends the request that writes the record at `place`.

@@ -149,7 +149,7 @@ impl Work for RowWork<'_> {
             for field in 0..table.fields {
                 let update = connection.prepare(&table.update(field))?;
                 let lengths = [table.field_size as usize, KEY_LEN];
-                self.updates.push(Template::new(version, &update, &lengths, consistency));
+                self.updates.push(Template::of_write(version, &update, &lengths, consistency));
             }
         }
         if self.grows {
