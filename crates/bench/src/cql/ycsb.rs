@@ -35,7 +35,7 @@ const MEAN: f64 = 300.0;
 const LITTLE_DRAM: f64 = 0.7;
 
 /// What was measured of one workload with one size of memory.
-struct Point {
+struct Compared {
     workload: Workload,
     memory: u64,
     pairs: Pairs,
@@ -133,7 +133,7 @@ impl CqlBench<'_> {
         CqlServer::start(&o.program, SERVER_CORE, &options.concat())
     }
 
-    fn sweep(&mut self, workloads: &[Workload], tables: &mut Tables) -> Vec<Point> {
+    fn sweep(&mut self, workloads: &[Workload], tables: &mut Tables) -> Vec<Compared> {
         let mut points = Vec::new();
         let sizes = self.options.memory.clone();
         let least = sizes.iter().copied().min();
@@ -178,7 +178,7 @@ impl CqlBench<'_> {
         tables: &mut Tables,
         server: &CqlServer,
         medium: bool,
-    ) -> Point {
+    ) -> Compared {
         let name = name_of(workload, memory);
         let full = Mixed { workload: Some(workload), rate: None, warm: self.short() };
         let pairs = self.pairs(&name, &full, tables, server);
@@ -188,10 +188,10 @@ impl CqlBench<'_> {
             let rate = Some(highest / 2.0);
             self.pairs(&format!("{name}, half"), &Mixed { rate, ..full }, tables, server)
         });
-        Point { workload, memory, pairs, medium }
+        Compared { workload, memory, pairs, medium }
     }
 
-    fn tell_ycsb(&mut self, points: &[Point], alone: Option<f64>) {
+    fn tell_ycsb(&mut self, points: &[Compared], alone: Option<f64>) {
         let o = self.options;
         let note = format!(
             "medians of {} pairs of {} s; {} records of each table; latency of reads and writes \
@@ -214,7 +214,7 @@ impl CqlBench<'_> {
         self.draw(points);
     }
 
-    fn judge_ycsb(&mut self, points: &[Point], alone: Option<f64>) {
+    fn judge_ycsb(&mut self, points: &[Compared], alone: Option<f64>) {
         if let Some(alone) = alone {
             self.report.figure("updates alone, directly", alone, "/s");
         }
@@ -231,7 +231,7 @@ impl CqlBench<'_> {
         }
     }
 
-    fn judge_workload(&mut self, least: &Point, most: Option<&Point>, alone: Option<f64>) {
+    fn judge_workload(&mut self, least: &Compared, most: Option<&Compared>, alone: Option<f64>) {
         let (workload, pairs) = (least.workload, &least.pairs);
         let speed = pairs.ratio(|r| r.per_second);
         let share = pairs.dram_share();
@@ -287,7 +287,7 @@ impl CqlBench<'_> {
         self.report.checks.extend(checks);
     }
 
-    fn draw(&mut self, points: &[Point]) {
+    fn draw(&mut self, points: &[Compared]) {
         for (title, y, figure) in [
             (
                 "Throughput to direct, by hits from DRAM",

@@ -11,6 +11,7 @@ pub mod driver;
 mod error;
 pub mod load;
 mod measured;
+mod options;
 mod owned;
 mod record;
 mod row_work;

@@ -11,8 +11,8 @@ use super::{
     Answer, Connection, CqlError, Template,
     answer::rows,
     driver::{Done, Op, Work},
+    options::{Quota, RunOptions, Verify},
     record::{Insert, Place, key},
-    run::{Quota, RunOptions, Verify},
 };
 use crate::{
     rng::Rng,

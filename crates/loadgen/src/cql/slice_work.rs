@@ -14,8 +14,8 @@ use super::{
     Answer, Connection, CqlError, Template,
     answer::rows,
     driver::{Done, Op, Work},
+    options::{Quota, RunOptions},
     record::{Insert, Place, key},
-    run::{Quota, RunOptions},
     table::TableSpec,
 };
 use crate::{
