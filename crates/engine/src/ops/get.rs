@@ -145,8 +145,8 @@ impl Core {
     }
 
     /// Prefetches what a lookup of the first [`PREFETCHED`] of these keys in DRAM will touch. There
-    /// are three steps: their places in the tables, then the first records there, then the objects. So
-    /// memory is waited for once a step for all keys, not three times for each.
+    /// are three steps: their places in the tables, then the first records there, then the objects.
+    /// So memory is waited for once a step for all keys, not three times for each.
     pub(crate) fn prefetch<'k>(&self, ns: &NamespaceState, keys: impl Iterator<Item = &'k [u8]>) {
         let mut hashes = [0; PREFETCHED];
         let mut len = 0;

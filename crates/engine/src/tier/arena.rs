@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::entry::{DramObject, EntryState};
 use super::fifo::{Queue, Queues};
 use super::heads::Heads;
-use super::packed::{self, HEADER, Header};
+use super::packed::{self, HEADER, PackedHeader};
 use super::slab::{Moved, NIL, PAGE_COST, Slab, slot_size};
 use crate::prefetch::{prefetch, prefetch_bytes};
 
@@ -113,12 +113,12 @@ impl Arena {
         self.queues.bytes(queue)
     }
 
-    pub(super) fn header(&self, at: u32) -> &Header {
-        Header::of(self.slab.slot(at))
+    pub(super) fn header(&self, at: u32) -> &PackedHeader {
+        PackedHeader::of(self.slab.slot(at))
     }
 
-    pub(super) fn header_mut(&mut self, at: u32) -> &mut Header {
-        Header::of_mut(self.slab.slot_mut(at))
+    pub(super) fn header_mut(&mut self, at: u32) -> &mut PackedHeader {
+        PackedHeader::of_mut(self.slab.slot_mut(at))
     }
 
     /// The object of a record.
@@ -280,7 +280,7 @@ impl Arena {
     }
 
     /// Has whoever points at a record with this header, bucket and queues, point at `to`.
-    fn repoint(&mut self, header: Header, from: u32, to: u32) {
+    fn repoint(&mut self, header: PackedHeader, from: u32, to: u32) {
         self.repoint_chain(header.hash.get(), from, to);
         self.queues.repoint(header.place.get(), to);
         if let Some(place) = header.dirty_place() {
@@ -372,7 +372,7 @@ impl Arena {
         };
         let Self { queues, slab, .. } = self;
         queues.remove(queue, place, cost, |record, place| {
-            let header = Header::of_mut(slab.slot_mut(record));
+            let header = PackedHeader::of_mut(slab.slot_mut(record));
             match queue {
                 Queue::Dirty => header.set_dirty_place(place),
                 Queue::Small | Queue::Main => header.place = place.into(),

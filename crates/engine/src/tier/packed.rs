@@ -20,7 +20,7 @@ use crate::index::Location;
 /// Most bytes of key and value that lie in a slot.
 const MAX_SMALL: usize = MAX_SLOT - HEADER - 3 * size_of::<U32>();
 /// Bytes of a header.
-pub(super) const HEADER: usize = size_of::<Header>();
+pub(super) const HEADER: usize = size_of::<PackedHeader>();
 /// Bytes behind the header of a large object.
 const LARGE: usize = size_of::<LargePart>();
 
@@ -49,7 +49,7 @@ const OFFSET_BITS: u32 = 20;
 /// What every object has.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-pub(super) struct Header {
+pub(super) struct PackedHeader {
     pub(super) hash: U64,
     /// Next record of the same bucket.
     pub(super) chain: U32,
@@ -94,7 +94,7 @@ pub(super) fn parts_of(object: &DramObject<'_>) -> usize {
     parts.iter().filter(|part| **part != 0).count()
 }
 
-impl Header {
+impl PackedHeader {
     pub(super) fn of(slot: &[u8]) -> &Self {
         Self::ref_from_prefix(slot).expect("a slot is longer than a header").0
     }
@@ -178,7 +178,7 @@ pub(super) const MAX_FREQ: u8 = FREQ;
 /// Writes an object that is neither on a queue nor in a bucket yet. A large one has the allocation
 /// `number`.
 pub(super) fn write_new(slot: &mut [u8], object: &DramObject<'_>, number: u32) {
-    let header = Header {
+    let header = PackedHeader {
         hash: object.hash.into(),
         chain: 0.into(),
         place: 0.into(),
@@ -188,14 +188,15 @@ pub(super) fn write_new(slot: &mut [u8], object: &DramObject<'_>, number: u32) {
         lens: [0; 3],
         ns: 0.into(),
     };
-    *Header::of_mut(slot) = header;
+    *PackedHeader::of_mut(slot) = header;
     write(slot, object, number);
 }
 
 /// Writes an object in the place of an older one. Its queues, its place in the bucket and its state
 /// stay.
 pub(super) fn write(slot: &mut [u8], object: &DramObject<'_>, number: u32) {
-    let (header, rest) = Header::mut_from_prefix(slot).expect("a slot is longer than a header");
+    let (header, rest) =
+        PackedHeader::mut_from_prefix(slot).expect("a slot is longer than a header");
     header.version = object.version.into();
     header.ns = object.ns.into();
     header.flags &= !PARTS;
@@ -227,13 +228,13 @@ pub(super) fn write(slot: &mut [u8], object: &DramObject<'_>, number: u32) {
 
 /// The number of a large object's allocation.
 pub(super) fn large_number(slot: &[u8]) -> Option<u32> {
-    let header = Header::of(slot);
+    let header = PackedHeader::of(slot);
     header.is_large().then(|| large_part(behind_parts(header, slot)).number.get())
 }
 
 /// Has a large object be in another allocation.
 pub(super) fn set_large_number(slot: &mut [u8], number: u32) {
-    let start = slot.len() - behind_parts(Header::of(slot), slot).len();
+    let start = slot.len() - behind_parts(PackedHeader::of(slot), slot).len();
     let bytes = U32::new(number);
     slot[start..start + size_of::<U32>()].copy_from_slice(bytes.as_bytes());
 }
@@ -243,13 +244,13 @@ fn large_part(rest: &[u8]) -> &LargePart {
 }
 
 /// What comes behind expiry, group and partition.
-fn behind_parts<'a>(header: &Header, slot: &'a [u8]) -> &'a [u8] {
+fn behind_parts<'a>(header: &PackedHeader, slot: &'a [u8]) -> &'a [u8] {
     &slot[HEADER + (header.flags & PARTS).count_ones() as usize * size_of::<U32>()..]
 }
 
 /// Whether the object in a slot is that of a key.
 pub(super) fn is(slot: &[u8], ns: u16, key: &[u8], large: impl Fn(u32) -> bool) -> bool {
-    let header = Header::of(slot);
+    let header = PackedHeader::of(slot);
     if header.ns.get() != ns {
         return false;
     }
@@ -262,7 +263,7 @@ pub(super) fn is(slot: &[u8], ns: u16, key: &[u8], large: impl Fn(u32) -> bool) 
 
 /// The object in a slot; `large` finds the allocation of a large one.
 pub(super) fn read<'a>(slot: &'a [u8], large: impl FnOnce(u32) -> &'a Bytes) -> DramObject<'a> {
-    let header = Header::of(slot);
+    let header = PackedHeader::of(slot);
     let mut rest = &slot[HEADER..];
     let mut part = |flag| {
         if header.flags & flag == 0 {

@@ -331,6 +331,32 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Whether listing the tier, all at once and in parts, and its dirty queue agree with the model.
+fn is_listed_as(
+    tier: &DramTier,
+    model: &HashMap<u64, DramEntry>,
+) -> Result<(), proptest::test_runner::TestCaseError> {
+    let mut expected: Vec<DramEntry> = model.values().cloned().collect();
+    expected.sort_by_key(|entry| entry.version);
+    let mut listed: Vec<DramEntry> = tier.iter().map(|object| object.to_entry()).collect();
+    listed.sort_by_key(|entry| entry.version);
+    prop_assert_eq!(&listed, &expected);
+    let (mut visited, mut from) = (Vec::new(), Some(0));
+    while let Some(part) = from {
+        from = tier.visit(part, 10, |object| visited.push(object.to_entry()));
+    }
+    visited.sort_by_key(|entry| entry.version);
+    prop_assert_eq!(&visited, &expected);
+    let dirty = expected.iter().filter(|entry| entry.object().is_dirty());
+    let least: usize = dirty.map(|entry| entry_bytes(entry.data.len())).sum();
+    // Expiry, group and partition come on top.
+    let most = least + tier.dirty_len() * 3 * 4 + tier.dirty_len() * 32;
+    prop_assert!((least..=most).contains(&tier.dirty_bytes()));
+    prop_assert_eq!(tier.dirty_by(u64::MAX).count(), tier.dirty_len());
+    prop_assert!(tier.dirty_by(u64::MAX).all(|object| object.is_dirty()));
+    Ok(())
+}
+
 proptest! {
     /// Nothing is lost without being handed over, nothing is returned that was not put last, and
     /// the budget holds.
@@ -398,23 +424,6 @@ proptest! {
             prop_assert_eq!(tier.len(), model.len());
             prop_assert!(may_exceed || tier.bytes() <= tier.budget());
         }
-        let mut expected: Vec<DramEntry> = model.values().cloned().collect();
-        expected.sort_by_key(|entry| entry.version);
-        let mut listed: Vec<DramEntry> = tier.iter().map(|object| object.to_entry()).collect();
-        listed.sort_by_key(|entry| entry.version);
-        prop_assert_eq!(&listed, &expected);
-        let (mut visited, mut from) = (Vec::new(), Some(0));
-        while let Some(part) = from {
-            from = tier.visit(part, 10, |object| visited.push(object.to_entry()));
-        }
-        visited.sort_by_key(|entry| entry.version);
-        prop_assert_eq!(&visited, &expected);
-        let dirty = expected.iter().filter(|entry| entry.object().is_dirty());
-        let least: usize = dirty.map(|entry| entry_bytes(entry.data.len())).sum();
-        // Expiry, group and partition come on top.
-        let most = least + tier.dirty_len() * 3 * 4 + tier.dirty_len() * 32;
-        prop_assert!((least..=most).contains(&tier.dirty_bytes()));
-        prop_assert_eq!(tier.dirty_by(u64::MAX).count(), tier.dirty_len());
-        prop_assert!(tier.dirty_by(u64::MAX).all(|object| object.is_dirty()));
+        is_listed_as(&tier, &model)?;
     }
 }
