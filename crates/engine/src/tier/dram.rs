@@ -357,10 +357,12 @@ impl DramTier {
         }
     }
 
-    /// Evicts until it is within its budget or nothing is left.
+    /// Evicts until it is within its budget or nothing is left. The ghost follows: one of a much
+    /// larger tier would leave no object any room, and no insertion would ever make it smaller.
     fn make_room(&mut self, victims: &mut Evicted) {
         while self.bytes() > self.budget && !self.is_empty() {
             self.evict(victims);
+            self.ghost.set_limit(self.len() * GHOST_PERCENT / 100);
         }
     }
 

@@ -252,6 +252,22 @@ fn a_smaller_budget_evicts_at_once() {
     assert!(tier.is_empty() && victims.len() == 100);
 }
 
+/// What the tier remembers of evictions shrinks with the budget too.
+#[test]
+fn a_tier_that_shrinks_a_lot_still_holds_objects() {
+    let mut tier = DramTier::new(budget(8 << 20));
+    let mut victims = Evicted::default();
+    for key in 0..100_000 {
+        tier.insert(&dirty(key, key, 50), &mut victims);
+        victims.clear();
+    }
+    let smaller = budget(20_000);
+    tier.set_budget(smaller, &mut victims);
+    assert!(tier.bytes() <= smaller && !tier.is_empty(), "{} B of {smaller}", tier.bytes());
+    tier.insert(&dirty(200_000, 200_000, 50), &mut victims);
+    assert!(get(&mut tier, 200_000).is_some());
+}
+
 /// A listing goes by parts, and others come and go and change their size between two of them.
 #[test]
 fn what_is_there_all_the_time_is_visited_once() {
