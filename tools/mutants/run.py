@@ -32,6 +32,7 @@ SIMULATIONS = {
 }
 HISTORIES = {
     "engine": [
+        "sim::admission",
         "sim::scenarios",
         "sim::copies",
         "sim::growth",
@@ -43,6 +44,7 @@ HISTORIES = {
         "format::checkpoint_tests",
         "record::tests",
         "search::tests",
+        "tier::tests",
     ],
     "rowcache": ["intents::table::tests", "remade_tests", "claims::tests"],
     "ring": [
