@@ -12,7 +12,7 @@ use super::super::{
     progress,
     report::{Check, Run, Section, Series},
 };
-use super::{CqlBench, ReadLoad, SERVER_CORE, as_run, server::CqlServer};
+use super::{CqlBench, ReadLoad, as_run, server::CqlServer};
 use crate::comparison::median;
 
 /// DRAM hits under light load, p50 and p99.
@@ -32,20 +32,11 @@ impl CqlBench<'_> {
     /// How soon hits are answered, and how many of them a core answers.
     pub(super) fn hits(&mut self) {
         let o = self.options;
-        let data = self.scratch.path().join("hits").display().to_string();
-        let (flash, memory) = (format!("{}MiB", o.flash >> 20), format!("{}MiB", MEMORY >> 20));
-        let options = [
-            ["--backend", &o.backend],
-            ["--data-dir", &data],
-            ["--flash-size", &flash],
-            ["--memory", &memory],
-            ["--table-policy", "*.*=exclusive"],
-        ];
         let series = |name: &str| Series { name: name.to_owned(), runs: Vec::new() };
         let (mut dram, mut flat_out) =
             (series("DRAM, rows of 100 B"), series("DRAM, rows of 100 B"));
         let mut from_flash = series("flash, rows of 4 KB");
-        match CqlServer::start(&o.program, SERVER_CORE, &options.concat()) {
+        match self.cache("hits", MEMORY) {
             Ok(server) => {
                 let light = |table| ReadLoad {
                     rate: Some(o.light),

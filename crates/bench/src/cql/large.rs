@@ -57,7 +57,7 @@ impl CqlBench<'_> {
             self.make_churn(&churn)?;
         }
         for &memory in &o.memory {
-            match self.cache(memory) {
+            match self.cache("ycsb", memory) {
                 Ok(server) => {
                     if self.fill(&server, &tables.cached) {
                         self.states(rate, memory, &mut tables, &churn, &server);

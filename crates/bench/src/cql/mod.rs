@@ -34,6 +34,7 @@ use std::{
 
 use afterglow_cql::{frame::Version, message::Consistency};
 
+use self::server::CqlServer;
 use super::{
     BenchError, pin, progress,
     report::{ClientSide, Report, Run, Section, Series},
@@ -224,6 +225,21 @@ impl CqlBench<'_> {
             timeout: Duration::from_secs(30),
             ..ConnectOptions::default()
         }
+    }
+
+    /// Afterglow with so much memory, over what it has on flash in this folder.
+    fn cache(&self, folder: &str, memory: u64) -> Result<CqlServer, BenchError> {
+        let o = self.options;
+        let data = self.scratch.path().join(folder).display().to_string();
+        let (flash, memory) = (format!("{}MiB", o.flash >> 20), format!("{}MiB", memory >> 20));
+        let options = [
+            ["--backend", &o.backend],
+            ["--data-dir", &data],
+            ["--flash-size", &flash],
+            ["--memory", &memory],
+            ["--table-policy", "*.*=exclusive"],
+        ];
+        CqlServer::start(&o.program, SERVER_CORE, &options.concat())
     }
 
     fn drop_tables(&self) -> Result<(), BenchError> {

@@ -21,7 +21,7 @@ use super::super::{
     report::{Check, Grid, Plot},
 };
 use super::{
-    CqlBench, SERVER_CORE,
+    CqlBench,
     pairs::{Mixed, Pairs, Tables, errors, grid, middle},
     server::CqlServer,
 };
@@ -118,27 +118,12 @@ impl CqlBench<'_> {
         Duration::from_secs_f64(self.options.seconds / 4.0)
     }
 
-    /// Afterglow with so much memory, over what it has on flash.
-    pub(super) fn cache(&self, memory: u64) -> Result<CqlServer, BenchError> {
-        let o = self.options;
-        let data = self.scratch.path().join("ycsb").display().to_string();
-        let (flash, memory) = (format!("{}MiB", o.flash >> 20), format!("{}MiB", memory >> 20));
-        let options = [
-            ["--backend", &o.backend],
-            ["--data-dir", &data],
-            ["--flash-size", &flash],
-            ["--memory", &memory],
-            ["--table-policy", "*.*=exclusive"],
-        ];
-        CqlServer::start(&o.program, SERVER_CORE, &options.concat())
-    }
-
     fn sweep(&mut self, workloads: &[Workload], tables: &mut Tables) -> Vec<Compared> {
         let mut points = Vec::new();
         let sizes = self.options.memory.clone();
         let least = sizes.iter().copied().min();
         for memory in sizes {
-            let server = match self.cache(memory) {
+            let server = match self.cache("ycsb", memory) {
                 Ok(server) => server,
                 Err(error) => {
                     self.reject(&format!("{} MiB of memory", memory >> 20), error);
