@@ -47,7 +47,8 @@ impl Location {
         self.offset_units * UNIT
     }
 
-    fn bits(self) -> u64 {
+    /// As the low 39 bits of a word. Asserts that it fits them.
+    pub(crate) fn bits(self) -> u64 {
         assert!(self.segment < MAX_SEGMENTS, "segment {} does not fit a slot", self.segment);
         assert!(
             self.offset_units < 1 << OFFSET_BITS,
@@ -55,6 +56,12 @@ impl Location {
             self.offset_units
         );
         u64::from(self.segment) << OFFSET_BITS | u64::from(self.offset_units)
+    }
+
+    /// The location in the low 39 bits of a word.
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        let segment = (bits >> OFFSET_BITS) as u32 & (MAX_SEGMENTS - 1);
+        Self { segment, offset_units: bits as u32 & ((1 << OFFSET_BITS) - 1) }
     }
 }
 
@@ -172,8 +179,7 @@ impl Slot {
     /// Where the record is.
     #[must_use]
     pub fn location(self) -> Location {
-        let segment = (self.0 >> OFFSET_BITS) as u32 & (MAX_SEGMENTS - 1);
-        Location { segment, offset_units: self.0 as u32 & ((1 << OFFSET_BITS) - 1) }
+        Location::from_bits(self.0)
     }
 
     /// Upper bound of the record's size.

@@ -43,8 +43,6 @@ const LEN_BITS: u32 = 11;
 const LEN_MASK: u32 = (1 << LEN_BITS) - 1;
 const IS_LARGE: u32 = 1 << (2 * LEN_BITS);
 const _: () = assert!(MAX_SMALL < 1 << LEN_BITS);
-/// Bits of a location's offset.
-const OFFSET_BITS: u32 = 20;
 
 /// What every object has.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -139,7 +137,7 @@ impl PackedHeader {
 
     pub(super) fn set_clean(&mut self, at: Location) {
         self.flags &= !DIRTY;
-        self.set_at_bits(u64::from(at.segment) << OFFSET_BITS | u64::from(at.offset_units));
+        self.set_at_bits(at.bits());
     }
 
     pub(super) fn is_large(&self) -> bool {
@@ -150,9 +148,7 @@ impl PackedHeader {
         if self.flags & DIRTY != 0 {
             return EntryState::Dirty;
         }
-        let bits = self.at_bits();
-        let offset_units = bits as u32 & ((1 << OFFSET_BITS) - 1);
-        EntryState::Clean(Location { segment: (bits >> OFFSET_BITS) as u32, offset_units })
+        EntryState::Clean(Location::from_bits(self.at_bits()))
     }
 
     fn at_bits(&self) -> u64 {
