@@ -25,7 +25,8 @@ pub struct Shard {
     pub collecting: bool,
     /// Scratch for objects the DRAM tier evicts.
     pub victims: Evicted,
-    table: Arc<SegmentTable>,
+    /// Where segments are and what state they are in.
+    pub table: Arc<SegmentTable>,
 }
 
 /// A shard: lookups go to `index` without the mutex.
@@ -122,11 +123,9 @@ impl Shard {
         self.index.peek(hash).is_some_and(|slot| slot.location() == location)
     }
 
-    /// Whether flash has a copy of `hash` at `location`, or will have one. The index points there,
-    /// and the segment has neither failed to be written nor been given up.
+    /// Whether flash has a copy: see [`is_copied`].
     pub fn is_copied(&self, hash: u64, location: Location) -> bool {
-        let gone = [SegmentState::Retired, SegmentState::Free, SegmentState::Checkpoint];
-        self.is_at(hash, location) && !gone.contains(&self.table.state(location.segment))
+        is_copied(&self.index, &self.table, hash, location)
     }
 
     /// The same, and the segment is not about to be given up.
@@ -144,4 +143,12 @@ impl Shard {
     fn known_kill(&self, hash: u64) -> Option<u64> {
         self.kills.as_ref()?.get(&hash).copied()
     }
+}
+
+/// Whether flash has a copy of `hash` at `location`, or will have one. The index points there, and
+/// the segment has neither failed to be written nor been given up.
+pub fn is_copied(index: &IndexWriter, table: &SegmentTable, hash: u64, location: Location) -> bool {
+    let gone = [SegmentState::Retired, SegmentState::Free, SegmentState::Checkpoint];
+    index.peek(hash).is_some_and(|slot| slot.location() == location)
+        && !gone.contains(&table.state(location.segment))
 }

@@ -341,9 +341,11 @@ fn copy_hot(
     let Some(object) = shard.dram.peek_hash(hash).filter(|o| o.version == version) else {
         return Hot::Absent;
     };
-    let object = object.to_entry();
     let written = match admission {
-        Some(admission) => core.write_out(shard, &object.object(), admission),
+        Some(admission) => {
+            let object = object.to_entry();
+            core.write_out(shard, &object.object(), admission)
+        }
         None => Err(DropReason::NotAdmitted),
     };
     match written {

@@ -27,7 +27,7 @@
 
 use super::arena::{Arena, PARTS};
 use super::copies::Copies;
-use super::evicted::Evicted;
+use super::evicted::Victims;
 use super::fifo::Queue;
 use super::ghost::Ghost;
 use super::packed;
@@ -102,7 +102,7 @@ impl DramTier {
     /// normally its older version. One in 2^64 times it is another key's object, which is lost as
     /// if it had never been put. Objects evicted to make room are appended to `victims`, oldest
     /// first; among them this one when it alone is beyond the budget.
-    pub fn insert(&mut self, entry: &DramEntry, victims: &mut Evicted) -> Option<u64> {
+    pub fn insert(&mut self, entry: &DramEntry, victims: &mut impl Victims) -> Option<u64> {
         let Some(at) = self.arena.find(entry.hash) else {
             self.insert_absent(&entry.object(), victims);
             return None;
@@ -110,7 +110,7 @@ impl DramTier {
         let object = entry.object();
         let replaced = Some(self.arena.header(at).version.get());
         if !self.can_hold(&object) {
-            victims.push(&object);
+            victims.take(&object);
             self.arena.remove(at);
             return replaced;
         }
@@ -124,13 +124,13 @@ impl DramTier {
     }
 
     /// Adds an object where none of the same hash is, which the caller has seen just now.
-    pub fn insert_absent(&mut self, object: &DramObject<'_>, victims: &mut Evicted) {
+    pub fn insert_absent(&mut self, object: &DramObject<'_>, victims: &mut impl Victims) {
         debug_assert!(self.arena.find(object.hash).is_none());
         if !self.can_hold(object) {
-            victims.push(object);
+            victims.take(object);
             return;
         }
-        self.ghost.set_limit(self.len() * GHOST_PERCENT / 100);
+        self.limit_ghost();
         let queue = self.queue_for(object.hash);
         let parts = packed::parts_of(object);
         while self.bytes() + self.arena.growth(object.len(), parts) > self.budget
@@ -282,7 +282,7 @@ impl DramTier {
     }
 
     /// Changes the budget; objects that no longer fit are appended to `victims`.
-    pub fn set_budget(&mut self, budget: usize, victims: &mut Evicted) {
+    pub fn set_budget(&mut self, budget: usize, victims: &mut impl Victims) {
         // The adapted share stays.
         let share = self.small_target as u128 * budget as u128 / self.budget.max(1) as u128;
         self.small_target = share as usize;
@@ -359,11 +359,15 @@ impl DramTier {
 
     /// Evicts until it is within its budget or nothing is left. The ghost follows: one of a much
     /// larger tier would leave no object any room, and no insertion would ever make it smaller.
-    fn make_room(&mut self, victims: &mut Evicted) {
+    fn make_room(&mut self, victims: &mut impl Victims) {
         while self.bytes() > self.budget && !self.is_empty() {
             self.evict(victims);
-            self.ghost.set_limit(self.len() * GHOST_PERCENT / 100);
+            self.limit_ghost();
         }
+    }
+
+    fn limit_ghost(&mut self) {
+        self.ghost.set_limit(self.len() * GHOST_PERCENT / 100);
     }
 
     /// The queue whose oldest goes next.
@@ -375,7 +379,7 @@ impl DramTier {
     }
 
     /// Takes out the next victim; the tier is not empty.
-    fn evict(&mut self, victims: &mut Evicted) {
+    fn evict(&mut self, victims: &mut impl Victims) {
         loop {
             let queue = self.next_queue();
             let at = self.arena.oldest(queue).expect("a queue with objects");
@@ -401,7 +405,7 @@ impl DramTier {
                     }
                     let object = self.arena.object(at);
                     let hash = object.hash;
-                    victims.push(&object);
+                    victims.take(&object);
                     self.arena.remove(at);
                     self.ghost.remember(hash, queue);
                     return;

@@ -9,29 +9,26 @@
 use crate::api::DropReason;
 use crate::core::Core;
 use crate::format::record;
-use crate::index::LINE_BYTES;
-use crate::shard::{Shard, ShardSlot};
+use crate::index::{IndexWriter, LINE_BYTES};
+use crate::segment::SegmentTable;
+use crate::shard::{Shard, ShardSlot, is_copied};
 use crate::sync::atomic::Ordering;
 use crate::tier::admission::Admission;
-use crate::tier::{DramEntry, DramObject, EntryState, Evicted, NOWHERE};
+use crate::tier::{DramEntry, DramObject, DramTier, EntryState, Evicted, NOWHERE, Victims};
 
 impl Core {
     /// Puts an entry into the DRAM tier and sees to those it evicts. Its version was taken under
     /// the shard's lock, so that it is above that of whatever it replaces.
     pub(crate) fn insert_and_evict(&self, shard: &mut Shard, entry: &DramEntry) {
-        let mut victims = std::mem::take(&mut shard.victims);
         let version = entry.version;
-        let replaced = shard.dram.insert(entry, &mut victims);
+        let replaced = self.evicting(shard, |dram, leaving| dram.insert(entry, leaving));
         let older = replaced.is_none_or(|replaced| replaced < version);
         assert!(older, "version {version} replaces a newer one");
-        self.evict_all(shard, victims);
     }
 
     /// The same where the DRAM tier has nothing of that hash.
     pub(crate) fn insert_absent_and_evict(&self, shard: &mut Shard, object: &DramObject<'_>) {
-        let mut victims = std::mem::take(&mut shard.victims);
-        shard.dram.insert_absent(object, &mut victims);
-        self.evict_all(shard, victims);
+        self.evicting(shard, |dram, leaving| dram.insert_absent(object, leaving));
     }
 
     /// Changes what a shard's DRAM tier may take. It shrinks in small steps, so that the shard's
@@ -53,9 +50,7 @@ impl Core {
             let budget = budget.saturating_sub(shard.index.grown_bytes());
             // What is not taken needs no steps: nothing leaves for it.
             let next = budget.max(shard.dram.budget().min(shard.dram.bytes()).saturating_sub(STEP));
-            let mut victims = std::mem::take(&mut shard.victims);
-            shard.dram.set_budget(next, &mut victims);
-            self.evict_all(shard, victims);
+            self.evicting(shard, |dram, leaving| dram.set_budget(next, leaving));
             if next == budget {
                 return true;
             }
@@ -67,34 +62,36 @@ impl Core {
     /// by them. Objects that leave need room in the write queue: see [`Core::must_wait_for_queue`].
     pub(crate) fn give_to_index(&self, slot: &ShardSlot, lines: usize) {
         let shard = &mut *slot.lock();
-        let mut victims = std::mem::take(&mut shard.victims);
         let budget = shard.dram.budget().saturating_sub(lines * LINE_BYTES);
-        shard.dram.set_budget(budget, &mut victims);
-        self.evict_all(shard, victims);
+        self.evicting(shard, |dram, leaving| dram.set_budget(budget, leaving));
         let allowed = shard.index.allowed() + lines;
         shard.index.allow(allowed);
     }
 
-    fn evict_all(&self, shard: &mut Shard, mut victims: Evicted) {
-        let full = !victims.is_empty();
+    /// Changes a shard's DRAM tier, and sees to what leaves it.
+    fn evicting<T>(
+        &self,
+        shard: &mut Shard,
+        change: impl FnOnce(&mut DramTier, &mut Leaving<'_>) -> T,
+    ) -> T {
+        let mut victims = std::mem::take(&mut shard.victims);
+        let mut leaving =
+            Leaving { victims: &mut victims, index: &shard.index, table: &shard.table, any: false };
+        let changed = change(&mut shard.dram, &mut leaving);
+        let any = leaving.any;
         victims.iter().for_each(|victim| self.evict(shard, &victim));
         victims.clear();
         shard.victims = victims;
-        if full && let Some(next) = shard.dram.prefetch_victim() {
+        if any && let Some(next) = shard.dram.prefetch_victim() {
             // Most likely the next insertion evicts too.
             shard.index.prefetch(next);
         }
+        changed
     }
 
-    /// An entry has left the DRAM tier: its copy on flash must be there, or it is written, or its
-    /// loss is counted.
+    /// An entry that flash has no copy of has left the DRAM tier: it is written, or its loss is
+    /// counted.
     fn evict(&self, shard: &mut Shard, entry: &DramObject<'_>) {
-        if let EntryState::Clean(at) = entry.state
-            && at != NOWHERE
-            && shard.is_copied(entry.hash, at)
-        {
-            return;
-        }
         let Some(ns) = self.namespaces.by_id(entry.ns) else { return };
         if self.why_dead(&ns, &entry.meta()).is_some() {
             return ns.counters.dropped(DropReason::Dead);
@@ -107,5 +104,28 @@ impl Core {
             }
             ns.tell_evicted(&entry.listed());
         }
+    }
+}
+
+/// What leaves a shard's DRAM tier. What flash has a copy of is forgotten at once: its bytes are
+/// not looked at, which no cache of the processor has any more.
+struct Leaving<'a> {
+    victims: &'a mut Evicted,
+    index: &'a IndexWriter,
+    table: &'a SegmentTable,
+    /// Whether anything has left.
+    any: bool,
+}
+
+impl Victims for Leaving<'_> {
+    fn take(&mut self, object: &DramObject<'_>) {
+        self.any = true;
+        if let EntryState::Clean(at) = object.state
+            && at != NOWHERE
+            && is_copied(self.index, self.table, object.hash, at)
+        {
+            return;
+        }
+        self.victims.take(object);
     }
 }

@@ -8,6 +8,12 @@ use crate::format::record::Meta;
 /// Memory kept for the next ones.
 const KEPT: usize = 64 << 10;
 
+/// Takes what leaves a DRAM tier.
+pub trait Victims {
+    /// An object leaves. Its bytes lie in the tier until this returns.
+    fn take(&mut self, object: &DramObject<'_>);
+}
+
 /// Objects that were evicted, oldest first. Small ones lie together in one buffer, which is used
 /// again and again: an eviction allocates nothing.
 #[derive(Debug, Default)]
@@ -70,8 +76,10 @@ impl Evicted {
     pub fn to_entries(&self) -> Vec<DramEntry> {
         self.iter().map(|object| object.to_entry()).collect()
     }
+}
 
-    pub(super) fn push(&mut self, object: &DramObject<'_>) {
+impl Victims for Evicted {
+    fn take(&mut self, object: &DramObject<'_>) {
         let data = match object.shared {
             Some(shared) => EvictedData::Large(shared.clone()),
             None => {

@@ -28,7 +28,7 @@ mod write_out;
 pub use arena::entry_bytes;
 pub use dram::DramTier;
 pub use entry::{DramEntry, DramObject, EntryState, NOWHERE};
-pub use evicted::Evicted;
+pub use evicted::{Evicted, Victims};
 pub use sketch::FrequencySketch;
 pub use spare::{join, keep_memory};
 
