@@ -24,14 +24,23 @@ const NEW: &[u8] = b"new";
 
 /// Turns in which a segment is reclaimed at the latest.
 const TURNS: usize = 100;
+/// The stack of a model's own thread, in words.
+const STACK_WORDS: usize = 128 << 10;
 
 /// Runs a model in every order in which threads are interrupted at most so often.
+///
+/// The model is a thread of its own, for the stack of the first one is too small to open a cache.
 fn explore(interruptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(interruptions);
     // Opening a cache is many of them, with nobody beside it.
     builder.max_branches = 1_000_000;
-    builder.check(model);
+    let model = Arc::new(model);
+    builder.check(move || {
+        let model = model.clone();
+        let whole = thread::Builder::new().stack_size(STACK_WORDS).spawn(move || model());
+        whole.expect("a thread can be made").join().expect("the model holds");
+    });
 }
 
 fn small() -> (World, Life) {
