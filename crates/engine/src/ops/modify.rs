@@ -210,7 +210,7 @@ impl Core {
         let no_kill = self.namespaces.removing.read();
         let (entry, hit) = self.count_found(ns, found).unzip();
         let (change, returned) = change(hit.as_ref());
-        let prepared = match (change, entry) {
+        let prepared = match (&change, &entry) {
             (Change::Keep, _) | (Change::Touch(_), None) => {
                 return Modify::Done(Ok(Modified { returned, changed: Changed::Kept }));
             }
@@ -221,16 +221,19 @@ impl Core {
                 drop(shard);
                 return self.removed_by_modify(ns, version, returned);
             }
-            (Change::Put { value, options }, _) => self.prepare(ns, hash, key, &value, &options),
+            (Change::Put { value, options }, _) => self.prepare(ns, hash, key, value, options),
             (Change::Value(value), None) => {
-                self.prepare(ns, hash, key, &value, &PutOptions::default())
+                self.prepare(ns, hash, key, value, &PutOptions::default())
             }
             (Change::Value(value), Some(old)) => {
                 let options = PutOptions { expiry: old.expiry, group: old.group, token: 0 };
-                let new = self.prepare(ns, hash, key, &value, &options);
-                new.map(|new| DramEntry { epoch_slot: old.epoch_slot, ..new })
+                let new = self.prepare(ns, hash, key, value, &options);
+                new.map(|mut new| {
+                    new.epoch_slot = old.epoch_slot;
+                    new
+                })
             }
-            (Change::Touch(expiry), Some(old)) => self.touched(&old, expiry),
+            (Change::Touch(expiry), Some(old)) => self.touched(old, *expiry),
         };
         let put = match self.take_put_version() {
             Ok(version) => {

@@ -14,12 +14,12 @@ use crate::core::Core;
 use crate::durability::pending::Ack;
 use crate::durability::waiters::Ticket;
 use crate::format::journal::Event;
-use crate::format::record;
+use crate::format::record::{self, Meta};
 use crate::index::Location;
 use crate::namespace::state::{NamespaceState, epoch_slot};
 use crate::shard::Shard;
 use crate::tier::admission::Admission;
-use crate::tier::{DramEntry, EntryState, join, keep_memory};
+use crate::tier::{DramEntry, DramObject, EntryState};
 
 /// The outcome of a put under the shard's lock.
 pub enum Put {
@@ -42,7 +42,10 @@ impl Core {
         let hash = self.hash(ns.id, key);
         let slot = self.shard(hash);
         slot.index.prefetch(hash);
+        // A packed object is copied under the lock, into its slot; a large one before.
         let prepared = self.prepare(ns, hash, key, value, options);
+        let large = prepared.as_ref().ok().and_then(DramObject::join_large);
+        let prepared = prepared.map(|object| object.in_allocation(large.as_ref()));
         let mut shard = slot.lock_prefetched(hash);
         let put = match self.take_put_version() {
             Ok(version) => self.put_locked(&mut shard, ns, hash, key, prepared, version),
@@ -65,36 +68,34 @@ impl Core {
     }
 
     /// The object to be put, without a version yet, or why it is refused.
-    pub(crate) fn prepare(
+    pub(crate) fn prepare<'a>(
         &self,
         ns: &NamespaceState,
         hash: u64,
-        key: &[u8],
-        value: &[u8],
+        key: &'a [u8],
+        value: &'a [u8],
         options: &PutOptions,
-    ) -> Result<DramEntry, RefuseReason> {
+    ) -> Result<DramObject<'a>, RefuseReason> {
         if let Some(reason) = self.refusal(key, value, options.expiry) {
             return Err(reason);
         }
-        Ok(DramEntry {
-            hash,
-            version: 0,
-            data: join(key, value),
-            key_len: key.len() as u32,
-            expiry: options.expiry,
-            group: options.group,
-            epoch_slot: epoch_slot(options.token),
-            ns: ns.id,
-            state: EntryState::Dirty,
-        })
+        let PutOptions { expiry, group, token } = *options;
+        let meta = Meta { ns: ns.id, version: 0, expiry, group, epoch_slot: epoch_slot(token) };
+        Ok(DramObject::new(hash, &meta, key, value, EntryState::Dirty))
     }
 
     /// The object with another expiry, to be put.
-    pub(crate) fn touched(&self, old: &DramEntry, expiry: u32) -> Result<DramEntry, RefuseReason> {
+    pub(crate) fn touched<'a>(
+        &self,
+        old: &'a DramEntry,
+        expiry: u32,
+    ) -> Result<DramObject<'a>, RefuseReason> {
         if self.time.is_expired(expiry) {
             return Err(RefuseReason::Expired);
         }
-        Ok(DramEntry { expiry, state: EntryState::Dirty, ..old.clone() })
+        let mut new = old.object();
+        (new.expiry, new.state) = (expiry, EntryState::Dirty);
+        Ok(new)
     }
 
     /// The version of a put; none once the cache is closed.
@@ -113,7 +114,7 @@ impl Core {
         ns: &NamespaceState,
         hash: u64,
         key: &[u8],
-        prepared: Result<DramEntry, RefuseReason>,
+        prepared: Result<DramObject<'_>, RefuseReason>,
         version: u64,
     ) -> Put {
         let journal = || self.journal.append(Event::Kill { hash, ns: ns.id }, version);
@@ -121,18 +122,16 @@ impl Core {
             journal();
         }
         shard.clear_older(hash, version);
-        let put = prepared.and_then(|entry| {
-            let entry = DramEntry { version, ..entry };
+        let put = prepared.and_then(|mut object| {
+            object.version = version;
             shard.sketch.add(hash);
             if ns.options.durability == Durability::WriteBack {
-                self.insert_and_evict(shard, &entry);
-                keep_memory(entry.data);
+                self.insert_and_evict(shard, &object);
                 return Ok(Put::Stored(version));
             }
-            let (at, ticket) = self.write_through(shard, ns, &entry)?;
-            let entry = DramEntry { state: EntryState::Clean(at), ..entry };
-            self.insert_and_evict(shard, &entry);
-            keep_memory(entry.data);
+            let (at, ticket) = self.write_through(shard, ns, &object)?;
+            object.state = EntryState::Clean(at);
+            self.insert_and_evict(shard, &object);
             Ok(Put::Written(version, ticket))
         });
         put.unwrap_or_else(|reason| {
@@ -150,15 +149,15 @@ impl Core {
         &self,
         shard: &mut Shard,
         ns: &NamespaceState,
-        entry: &DramEntry,
+        object: &DramObject<'_>,
     ) -> Result<(Location, Ticket), RefuseReason> {
         let synced = ns.options.durability == Durability::Synced;
-        let put = Some((entry.hash, entry.version));
+        let put = Some((object.hash, object.version));
         let ticket = self
             .waiters
             .add(ns.id, put, synced, self.time.millis())
             .ok_or(RefuseReason::QueueFull)?;
-        match self.write_out(shard, &entry.object(), Admission::Through(ticket.id)) {
+        match self.write_out(shard, object, Admission::Through(ticket.id)) {
             Ok(at) => {
                 self.waiters.place(ticket.id, at);
                 self.streams.wake_worker();

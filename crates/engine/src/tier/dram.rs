@@ -31,7 +31,7 @@ use super::evicted::Victims;
 use super::fifo::Queue;
 use super::ghost::Ghost;
 use super::packed;
-use super::{DramEntry, DramObject, EntryState};
+use super::{DramObject, EntryState};
 use crate::index::Location;
 
 /// Hits in small that earn a place in main.
@@ -102,15 +102,14 @@ impl DramTier {
     /// normally its older version. One in 2^64 times it is another key's object, which is lost as
     /// if it had never been put. Objects evicted to make room are appended to `victims`, oldest
     /// first; among them this one when it alone is beyond the budget.
-    pub fn insert(&mut self, entry: &DramEntry, victims: &mut impl Victims) -> Option<u64> {
-        let Some(at) = self.arena.find(entry.hash) else {
-            self.insert_absent(&entry.object(), victims);
+    pub fn insert(&mut self, object: &DramObject<'_>, victims: &mut impl Victims) -> Option<u64> {
+        let Some(at) = self.arena.find(object.hash) else {
+            self.insert_absent(object, victims);
             return None;
         };
-        let object = entry.object();
         let replaced = Some(self.arena.header(at).version.get());
-        if !self.can_hold(&object) {
-            victims.take(&object);
+        if !self.can_hold(object) {
+            victims.take(object);
             self.arena.remove(at);
             return replaced;
         }
@@ -118,7 +117,7 @@ impl DramTier {
         // the time since when it is dirty. Otherwise an object that is written again and again
         // would never be old enough to be copied, and would hold up those behind it.
         self.count_use(at);
-        self.arena.replace(at, &object);
+        self.arena.replace(at, object);
         self.make_room(victims);
         replaced
     }

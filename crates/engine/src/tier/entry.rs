@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::spare::join;
+use super::packed::is_large;
 use crate::api::{Hit, Listed, Tier};
 use crate::format::record::Meta;
 use crate::index::{Location, MAX_SEGMENTS};
@@ -121,6 +121,12 @@ impl<'a> DramObject<'a> {
         Self { hash, version, expiry, group, epoch_slot, ns, state, key, value, shared }
     }
 
+    /// The same, its key and value in an allocation of just these, if there is one.
+    pub(crate) fn in_allocation(self, shared: Option<&'a Bytes>) -> Self {
+        debug_assert!(shared.is_none_or(|data| data.len() == self.len()), "of just these");
+        Self { shared, ..self }
+    }
+
     /// The key.
     #[must_use]
     pub fn key(&self) -> &'a [u8] {
@@ -184,6 +190,11 @@ impl<'a> DramObject<'a> {
         DramEntry { hash, version, data, key_len, expiry, group, epoch_slot, ns, state }
     }
 
+    /// The allocation that the DRAM tier keeps of a large object; none of one that it packs.
+    pub(crate) fn join_large(&self) -> Option<Bytes> {
+        is_large(self.len()).then(|| self.to_shared())
+    }
+
     /// Key and value in an allocation of just their size.
     pub(super) fn to_shared(self) -> Bytes {
         self.shared.map_or_else(|| join(self.key, self.value), Clone::clone)
@@ -194,6 +205,14 @@ impl<'a> DramObject<'a> {
     pub fn is_dirty(&self) -> bool {
         self.state == EntryState::Dirty
     }
+}
+
+/// Key and value in one allocation of their size.
+pub fn join(key: &[u8], value: &[u8]) -> Bytes {
+    let mut data = Vec::with_capacity(key.len() + value.len());
+    data.extend_from_slice(key);
+    data.extend_from_slice(value);
+    data.into()
 }
 
 /// State of a DRAM entry whose copy to flash was refused: like clean, but at no place, so that

@@ -14,14 +14,14 @@ use crate::segment::SegmentTable;
 use crate::shard::{Shard, ShardSlot, is_copied};
 use crate::sync::atomic::Ordering;
 use crate::tier::admission::Admission;
-use crate::tier::{DramEntry, DramObject, DramTier, EntryState, Evicted, NOWHERE, Victims};
+use crate::tier::{DramObject, DramTier, EntryState, Evicted, NOWHERE, Victims};
 
 impl Core {
-    /// Puts an entry into the DRAM tier and sees to those it evicts. Its version was taken under
+    /// Puts an object into the DRAM tier and sees to those it evicts. Its version was taken under
     /// the shard's lock, so that it is above that of whatever it replaces.
-    pub(crate) fn insert_and_evict(&self, shard: &mut Shard, entry: &DramEntry) {
-        let version = entry.version;
-        let replaced = self.evicting(shard, |dram, leaving| dram.insert(entry, leaving));
+    pub(crate) fn insert_and_evict(&self, shard: &mut Shard, object: &DramObject<'_>) {
+        let version = object.version;
+        let replaced = self.evicting(shard, |dram, leaving| dram.insert(object, leaving));
         let older = replaced.is_none_or(|replaced| replaced < version);
         assert!(older, "version {version} replaces a newer one");
     }

@@ -68,7 +68,7 @@ impl Evicted {
             };
             let EvictedObject { hash, meta, key_len, state, .. } = object;
             let (key, value) = data.split_at(*key_len as usize);
-            DramObject { shared, ..DramObject::new(*hash, meta, key, value, *state) }
+            DramObject::new(*hash, meta, key, value, *state).in_allocation(shared)
         })
     }
 

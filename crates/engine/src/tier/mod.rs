@@ -22,15 +22,13 @@ mod heads;
 mod packed;
 mod sketch;
 mod slab;
-mod spare;
 mod write_out;
 
 pub use arena::entry_bytes;
 pub use dram::DramTier;
-pub use entry::{DramEntry, DramObject, EntryState, NOWHERE};
+pub use entry::{DramEntry, DramObject, EntryState, NOWHERE, join};
 pub use evicted::{Evicted, Victims};
 pub use sketch::FrequencySketch;
-pub use spare::{join, keep_memory};
 
 #[cfg(test)]
 mod tests;

@@ -47,7 +47,7 @@ fn get(tier: &mut DramTier, key: u64) -> Option<DramEntry> {
 #[test]
 fn an_object_is_found_by_its_whole_key_only() {
     let mut tier = DramTier::new(budget(10_000));
-    tier.insert(&dirty(1, 5, 10), &mut Evicted::default());
+    tier.insert(&dirty(1, 5, 10).object(), &mut Evicted::default());
     assert_eq!(
         get(&mut tier, 1).map(|found| (found.version, found.object().value().len())),
         Some((5, 10))
@@ -67,7 +67,7 @@ fn copies_taken(tier: &mut DramTier, keys: std::ops::Range<u64>, again: usize) -
         let copy = entry(key, 1, 100, at);
         let wanted = tier.wants_copy(copy.hash, copy.data.len());
         if wanted {
-            tier.insert(&copy, &mut Evicted::default());
+            tier.insert(&copy.object(), &mut Evicted::default());
         }
         (0..again).for_each(|_| drop(get(tier, key)));
         wanted
@@ -106,7 +106,7 @@ fn few_copies_are_taken_where_what_they_push_out_is_as_likely_to_be_read_again()
             }
             let wanted = tier.wants_copy(hash(key), 108);
             if wanted {
-                tier.insert(&entry(key, 1, 100, at), &mut Evicted::default());
+                tier.insert(&entry(key, 1, 100, at).object(), &mut Evicted::default());
             }
             if draw >= 100_000 {
                 reads += 1;
@@ -121,9 +121,9 @@ fn few_copies_are_taken_where_what_they_push_out_is_as_likely_to_be_read_again()
 fn an_object_beyond_the_budget_is_its_own_victim_and_takes_the_older_version_along() {
     let mut tier = DramTier::new(budget(2_000));
     let mut victims = Evicted::default();
-    tier.insert(&dirty(1, 1, 10), &mut victims);
-    tier.insert(&dirty(2, 2, 10), &mut victims);
-    let replaced = tier.insert(&dirty(1, 3, 5_000), &mut victims);
+    tier.insert(&dirty(1, 1, 10).object(), &mut victims);
+    tier.insert(&dirty(2, 2, 10).object(), &mut victims);
+    let replaced = tier.insert(&dirty(1, 3, 5_000).object(), &mut victims);
     assert_eq!(replaced, Some(1));
     assert_eq!(victims.iter().map(|victim| victim.version).collect::<Vec<_>>(), [3]);
     assert!(get(&mut tier, 1).is_none() && get(&mut tier, 2).is_some());
@@ -134,7 +134,7 @@ fn dirty_objects_come_oldest_first_and_only_the_very_version_turns_clean() {
     let at = Location { segment: 1, offset_units: 2 };
     let mut tier = DramTier::new(budget(100_000));
     for key in 0..4 {
-        tier.insert(&dirty(key, key, 10), &mut Evicted::default());
+        tier.insert(&dirty(key, key, 10).object(), &mut Evicted::default());
     }
     let order =
         |tier: &DramTier| tier.dirty_by(u64::MAX).map(|entry| entry.version).collect::<Vec<_>>();
@@ -142,10 +142,10 @@ fn dirty_objects_come_oldest_first_and_only_the_very_version_turns_clean() {
     assert!(!tier.mark_clean(hash(1), 7, at), "another version is in DRAM by now");
     assert!(tier.mark_clean(hash(1), 1, at));
     // Written again, it keeps its place: what is written all the time must be copied too.
-    tier.insert(&dirty(0, 9, 10), &mut Evicted::default());
+    tier.insert(&dirty(0, 9, 10).object(), &mut Evicted::default());
     assert_eq!(order(&tier), [9, 2, 3]);
     assert_eq!(tier.dirty_len(), 3);
-    tier.insert(&dirty(1, 10, 10), &mut Evicted::default());
+    tier.insert(&dirty(1, 10, 10).object(), &mut Evicted::default());
     assert_eq!(order(&tier), [9, 2, 3, 10]);
     assert!(tier.mark_clean(hash(2), 2, at) && tier.mark_dirty(hash(2), 2));
     assert_eq!(order(&tier), [9, 3, 10, 2]);
@@ -158,7 +158,7 @@ fn what_is_updated_all_the_time_gets_old_among_the_dirty_and_young_again_by_its_
     let mut tier = DramTier::new(budget(100_000));
     let put = |tier: &mut DramTier, ms, key, version| {
         tier.set_now(ms);
-        tier.insert(&dirty(key, version, 10), &mut Evicted::default());
+        tier.insert(&dirty(key, version, 10).object(), &mut Evicted::default());
     };
     let by = |tier: &DramTier, ms| tier.dirty_by(ms).map(|entry| entry.version).collect::<Vec<_>>();
     assert_eq!(tier.dirty_since(), None);
@@ -181,12 +181,12 @@ fn a_scan_does_not_push_out_what_is_used() {
     for _ in 0..4 {
         for key in 0..50 {
             if get(&mut tier, key).is_none() {
-                tier.insert(&dirty(key, 1, 100), &mut victims);
+                tier.insert(&dirty(key, 1, 100).object(), &mut victims);
             }
         }
     }
     for key in 1000..6000 {
-        tier.insert(&dirty(key, 1, 100), &mut victims);
+        tier.insert(&dirty(key, 1, 100).object(), &mut victims);
     }
     let left = (0..50).filter(|&key| get(&mut tier, key).is_some()).count();
     assert!(left >= 45, "{left} of 50 hot objects are left after a scan");
@@ -201,7 +201,7 @@ fn the_share_of_small_follows_the_workload() {
     let mut request = |key| {
         let hit = get(&mut tier, key).is_some();
         if !hit {
-            tier.insert(&dirty(key, 1, 4000), &mut victims);
+            tier.insert(&dirty(key, 1, 4000).object(), &mut victims);
             victims.clear();
         }
         hit
@@ -231,7 +231,7 @@ fn a_loop_larger_than_the_tier_still_has_hits() {
         if get(&mut tier, key).is_some() {
             hits += 1;
         } else {
-            tier.insert(&dirty(key, 1, 4000), &mut victims);
+            tier.insert(&dirty(key, 1, 4000).object(), &mut victims);
             victims.clear();
         }
     }
@@ -242,7 +242,7 @@ fn a_loop_larger_than_the_tier_still_has_hits() {
 fn a_smaller_budget_evicts_at_once() {
     let mut tier = DramTier::new(budget(100_000));
     for key in 0..100 {
-        tier.insert(&dirty(key, key, 400), &mut Evicted::default());
+        tier.insert(&dirty(key, key, 400).object(), &mut Evicted::default());
     }
     let mut victims = Evicted::default();
     let smaller = budget(20_000);
@@ -258,13 +258,13 @@ fn a_tier_that_shrinks_a_lot_still_holds_objects() {
     let mut tier = DramTier::new(budget(8 << 20));
     let mut victims = Evicted::default();
     for key in 0..100_000 {
-        tier.insert(&dirty(key, key, 50), &mut victims);
+        tier.insert(&dirty(key, key, 50).object(), &mut victims);
         victims.clear();
     }
     let smaller = budget(20_000);
     tier.set_budget(smaller, &mut victims);
     assert!(tier.bytes() <= smaller && !tier.is_empty(), "{} B of {smaller}", tier.bytes());
-    tier.insert(&dirty(200_000, 200_000, 50), &mut victims);
+    tier.insert(&dirty(200_000, 200_000, 50).object(), &mut victims);
     assert!(get(&mut tier, 200_000).is_some());
 }
 
@@ -273,7 +273,7 @@ fn a_tier_that_shrinks_a_lot_still_holds_objects() {
 fn what_is_there_all_the_time_is_visited_once() {
     let mut tier = DramTier::new(budget(1 << 20));
     let put = |tier: &mut DramTier, key, len| {
-        tier.insert(&dirty(key, key, len), &mut Evicted::default());
+        tier.insert(&dirty(key, key, len).object(), &mut Evicted::default());
     };
     (0..600).for_each(|key| put(&mut tier, key, 100));
     let (mut seen, mut from, mut turn) = (HashMap::new(), Some(0), 0);
@@ -299,7 +299,7 @@ fn overhead(len: impl Fn(u64) -> usize) -> usize {
     let mut tier = DramTier::new(1 << 30);
     let at = EntryState::Clean(Location { segment: 1, offset_units: 2 });
     for key in 0..50_000 {
-        tier.insert(&entry(key, key, len(key) - 8, at), &mut Evicted::default());
+        tier.insert(&entry(key, key, len(key) - 8, at).object(), &mut Evicted::default());
     }
     let data: usize = tier.iter().map(|object| object.len()).sum();
     assert_eq!(tier.len(), 50_000);
@@ -394,7 +394,7 @@ proptest! {
                     let new = entry(key, version, len, state);
                     let new = DramEntry { expiry, group, epoch_slot, ..new };
                     let held = tier.peek_hash(hash(key)).map(|object| object.to_entry());
-                    let replaced = tier.insert(&new, &mut victims);
+                    let replaced = tier.insert(&new.object(), &mut victims);
                     prop_assert_eq!(replaced, held.as_ref().map(|held| held.version));
                     prop_assert_eq!(held, model.insert(key, new));
                 }

@@ -114,7 +114,7 @@ fn replay(requests: &[u32], capacity: usize, state: EntryState) -> Replayed {
             return true;
         }
         if state == EntryState::Dirty || tier.wants_copy(hash, OBJECT) {
-            tier.insert(&entry(hash, data.clone(), state), &mut victims);
+            tier.insert(&entry(hash, data.clone(), state).object(), &mut victims);
             victims.clear();
             taken += 1;
         }
