@@ -103,6 +103,7 @@ impl Setup {
             write_budget: r.chance(0.1).then(|| 20 + r.below(100)),
             namespaces: (0..2 + r.below(3)).map(|_| Options::random(r)).collect(),
             keys: if wide { 400 } else { 12 + r.below(50) as u32 },
+            admits_unproven: seed.is_multiple_of(2),
             // Not drawn, so that a seed makes the same run as before.
             fixed_lives: if seed % 5 == 4 { 1 + seed / 5 % 3 } else { 0 },
         }

@@ -29,10 +29,19 @@ pub struct Setup {
     /// there was another format do so always.
     #[serde(default = "always")]
     pub fixed_lives: u64,
+    /// Whether trying has shown in every life that flash should take what has not proven itself.
+    /// Without it few objects are written, and few segments are reclaimed. So it was in runs that
+    /// were kept before admission tried anything.
+    #[serde(default = "yes")]
+    pub admits_unproven: bool,
 }
 
 fn always() -> u64 {
     u64::MAX
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// What may change between two lives.
@@ -336,6 +345,7 @@ impl Setup {
             ],
             keys: 90,
             fixed_lives: 0,
+            admits_unproven: false,
         }
     }
 }

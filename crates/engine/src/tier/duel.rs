@@ -44,6 +44,12 @@ impl Sample {
         }
     }
 
+    #[cfg(test)]
+    fn set(&self, bytes: u64, hits: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.hits.store(hits, Ordering::Relaxed);
+    }
+
     fn read(&self) -> (u64, u64) {
         (self.bytes.load(Ordering::Relaxed), self.hits.load(Ordering::Relaxed))
     }
@@ -82,12 +88,15 @@ impl AdmissionDuel {
     /// As if only what has proven itself had been read.
     #[cfg(test)]
     pub fn let_proven_win(&self) {
-        let set = |sample: &Sample, bytes, hits| {
-            sample.bytes.store(bytes, Ordering::Relaxed);
-            sample.hits.store(hits, Ordering::Relaxed);
-        };
-        set(&self.everything, self.share, 1000);
-        set(&self.proven, self.share / 4, 1000);
+        self.everything.set(self.share, 1000);
+        self.proven.set(self.share / 4, 1000);
+    }
+
+    /// As if what has not proven itself had been read as well.
+    #[cfg(test)]
+    pub fn let_everything_win(&self) {
+        self.everything.set(self.share, 1000);
+        self.proven.set(self.share / 4, 0);
     }
 
     /// An object was read from flash.
