@@ -1,6 +1,7 @@
 //! The background copy, step by step: an object that stays in DRAM is on flash in time, whatever
 //! else goes on.
 
+use super::openings::checkpoint;
 use super::plan::{Setup, Size};
 use super::scenarios::{NS, copy_to_segment, crash, get, pass, put, put_first_in_segment, world};
 use super::world::{Life, World};
@@ -301,4 +302,47 @@ fn what_a_reclaim_gives_up_while_dram_holds_it_is_a_lost_copy_and_no_lost_object
     pass(&mut world, &mut life, IN_TIME);
     let life = crash(&mut world, life, Crash::Process);
     assert!(get(&life, b"key").is_some(), "it was in memory, and is not copied again");
+}
+
+/// A segment has to be freed while one block of the index is still to be loaded. A record in it is
+/// read to be written again. The journal knows of its removal, and the sweep comes later.
+#[test]
+fn a_reclaim_while_the_index_loads_does_not_write_again_what_the_journal_contradicts() {
+    let (mut world, mut life) = world(1);
+    let segment = oldest_but_for_none(&mut world, &mut life, b"key");
+    let hash = life.core.hash(NS as u16, b"key");
+    assert!(
+        (0..3).all(|_| life.core.shard(hash).index.lookup(hash).is_some()),
+        "no test: it is gone"
+    );
+    checkpoint(&mut world, &mut life);
+    assert_eq!(life.core.table.state(segment), SegmentState::Sealed, "no test: reclaimed");
+    life.namespaces[NS].remove(b"key");
+    world.crash(life, Crash::Process);
+
+    // The index has two shards, each a block, read one after the other.
+    world.machine.hold_up(SimIo::Read, 1 - (hash & 1), 200);
+    let mut life = world.open();
+    let is_loaded = |life: &Life| life.core.shard(hash).index.peek(hash).is_some();
+    (0..20).for_each(|_| world.turn(&mut life));
+    assert!(is_loaded(&life) && world.machine.is_held_up(), "no test: no block is left");
+    // Reclaim waits for the index as long as a segment is free. Then some are, to write to.
+    let table = life.core.table.clone();
+    while table.take_free().is_some() {}
+    for _ in 0..20 {
+        if table.state(segment) == SegmentState::Reclaiming {
+            break;
+        }
+        world.turn(&mut life);
+    }
+    assert_eq!(table.state(segment), SegmentState::Reclaiming, "no test: no reclaim");
+    table.finish_restore();
+    // What is written earns what may be written again.
+    (0..2u8).for_each(|n| copy_to_segment(&life, &[n], &[3; 900]));
+    while table.state(segment) == SegmentState::Reclaiming {
+        world.turn(&mut life);
+    }
+    assert!(world.machine.is_held_up(), "no test: the index is loaded");
+    world.load(&mut life);
+    assert!(get(&life, b"key").is_none(), "its removal was acknowledged");
 }

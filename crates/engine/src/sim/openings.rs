@@ -99,7 +99,7 @@ fn is_immutable_hit(life: &Life, key: &[u8]) -> bool {
 }
 
 /// Has a checkpoint taken.
-fn checkpoint(world: &mut World, life: &mut Life) {
+pub(super) fn checkpoint(world: &mut World, life: &mut Life) {
     let before = life.core.stats().totals.checkpoints;
     life.core.streams.flush(u64::MAX, true);
     life.core.wait_lists.want();
