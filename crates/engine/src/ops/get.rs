@@ -118,7 +118,7 @@ impl Core {
                 ns.counters.miss(reason);
                 return Lookup::Miss(reason);
             }
-            if refused && popularity == PROVEN_AT {
+            if refused && popularity >= PROVEN_AT {
                 // The background asks for its copy again: a crash is not to cost the hottest.
                 coverage_mark!(RefusedCopyProven);
                 shard.dram.mark_dirty(hash, meta.version);

@@ -1,5 +1,6 @@
 //! What a full flash takes: what has proven itself, and what is seen to be read once written.
 
+use super::plan::Setup;
 use super::scenarios::{NS, crash, get, pass, put, world};
 use super::world::{Life, World};
 use crate::device::sim::Crash;
@@ -52,6 +53,31 @@ fn what_is_asked_for_a_lot_after_its_copy_was_refused_is_copied_in_time() {
     pass(&mut world, &mut life, COPIED);
     let life = crash(&mut world, life, Crash::Process);
     assert!(get(&life, &key).is_some(), "it was asked for, and is lost with the process");
+}
+
+#[test]
+fn what_the_write_budget_refused_is_copied_once_the_budget_allows() {
+    let mut world = World::new(&Setup { write_budget: Some(100), ..Setup::plain(1) });
+    let mut life = world.open();
+    let refused = |life: &Life| life.core.stats().totals.copies_refused;
+    for n in 0..400 {
+        put(&life, &key(n), &VALUE, 0);
+        pass(&mut world, &mut life, 1);
+    }
+    put(&life, b"hot", &VALUE, 0);
+    let ask = |life: &Life| (0..20).all(|_| get(life, b"hot").is_some());
+    assert!(ask(&life));
+    let before = refused(&life);
+    pass(&mut world, &mut life, COPIED);
+    assert!(refused(&life) > before, "no test: the budget allows it");
+    assert!(life.on_flash(&world.machine, NS as u8, b"hot").is_none(), "no test: it is on flash");
+    // What an hour grants.
+    world.clock.pass(3_600_000);
+    pass(&mut world, &mut life, 1);
+    assert!(ask(&life));
+    pass(&mut world, &mut life, COPIED);
+    let life = crash(&mut world, life, Crash::Process);
+    assert!(get(&life, b"hot").is_some(), "it is asked for all the time, and is lost");
 }
 
 /// No count of requests can show that such objects are worth a write; trying does.
