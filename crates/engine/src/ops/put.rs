@@ -19,7 +19,7 @@ use crate::index::Location;
 use crate::namespace::state::{NamespaceState, epoch_slot};
 use crate::shard::Shard;
 use crate::tier::admission::Admission;
-use crate::tier::{DramEntry, DramObject, EntryState};
+use crate::tier::{DramEntry, DramObject, EntryState, join_large};
 
 /// The outcome of a put under the shard's lock.
 pub enum Put {
@@ -44,7 +44,7 @@ impl Core {
         slot.index.prefetch(hash);
         // A packed object is copied under the lock, into its slot; a large one before.
         let prepared = self.prepare(ns, hash, key, value, options);
-        let large = prepared.as_ref().ok().and_then(DramObject::join_large);
+        let large = prepared.as_ref().ok().and_then(join_large);
         let prepared = prepared.map(|object| object.in_allocation(large.as_ref()));
         let mut shard = slot.lock_prefetched(hash);
         let put = match self.take_put_version() {

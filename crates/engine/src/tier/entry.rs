@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 
-use super::packed::is_large;
 use crate::api::{Hit, Listed, Tier};
 use crate::format::record::Meta;
 use crate::index::{Location, MAX_SEGMENTS};
@@ -188,11 +187,6 @@ impl<'a> DramObject<'a> {
         let (data, key_len) = (self.to_shared(), self.key.len() as u32);
         let Self { hash, version, expiry, group, epoch_slot, ns, state, .. } = self;
         DramEntry { hash, version, data, key_len, expiry, group, epoch_slot, ns, state }
-    }
-
-    /// The allocation that the DRAM tier keeps of a large object; none of one that it packs.
-    pub(crate) fn join_large(&self) -> Option<Bytes> {
-        is_large(self.len()).then(|| self.to_shared())
     }
 
     /// Key and value in an allocation of just their size.

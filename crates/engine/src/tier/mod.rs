@@ -28,6 +28,7 @@ pub use arena::entry_bytes;
 pub use dram::DramTier;
 pub use entry::{DramEntry, DramObject, EntryState, NOWHERE, join};
 pub use evicted::{Evicted, Victims};
+pub(crate) use packed::join_large;
 pub use sketch::FrequencySketch;
 
 #[cfg(test)]

@@ -75,6 +75,11 @@ pub(super) const fn is_large(bytes: usize) -> bool {
     bytes > MAX_SMALL
 }
 
+/// The allocation that the DRAM tier keeps of a large object; none of one that lies in a slot.
+pub(crate) fn join_large(object: &DramObject<'_>) -> Option<Bytes> {
+    is_large(object.len()).then(|| object.to_shared())
+}
+
 /// Bytes of a slot that an object takes, `parts` of it being expiry, group and partition.
 pub(super) const fn record_len(bytes: usize, parts: usize) -> usize {
     let data = if is_large(bytes) { LARGE } else { bytes };
