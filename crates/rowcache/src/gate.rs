@@ -270,6 +270,16 @@ impl<W> Stripe<W> {
         self.holds.get(&slot).is_some_and(|hold| !hold.is_over(now))
     }
 
+    /// The new fill's id.
+    fn begin_fill(&mut self, key: &[u8], stamp: Stamp, now: Millis, claim: u64) -> u64 {
+        let id = self.next_fill;
+        self.next_fill += 1;
+        let (newer_rows, waiters) = (Vec::new(), Vec::new());
+        let fill = RunningFill { id, claim, stamp, since: now, barred: false, newer_rows, waiters };
+        self.fills.entry(key.into()).or_default().push(fill);
+        id
+    }
+
     fn take_fill(&mut self, key: &[u8], id: u64) -> Option<RunningFill<W>> {
         let fills = self.fills.get_mut(key)?;
         let at = fills.iter().position(|fill| fill.id == id)?;
@@ -444,27 +454,34 @@ impl<W> Gates<W> {
         }
         let weak = wide.is_weak(table, now) || stripe.is_weak(slot, now);
         let doubted = wide.is_held(table, now) || stripe.is_held(slot, now);
-        let id = stripe.next_fill;
-        stripe.next_fill += 1;
-        stripe.fills.entry(key.into()).or_default().push(RunningFill {
-            id,
-            claim,
-            stamp,
-            since: now,
-            barred: false,
-            newer_rows: Vec::new(),
-            waiters: Vec::new(),
-        });
-        Join::Lead(Ticket {
-            gates: self.clone(),
-            table,
-            slot,
-            key: key.into(),
-            id,
-            weak,
-            doubted,
-            done: false,
-        })
+        let id = stripe.begin_fill(key, stamp, now, claim);
+        let gates = self.clone();
+        Join::Lead(Ticket { gates, table, slot, key: key.into(), id, weak, doubted, done: false })
+    }
+
+    /// For the write with this stamp, once it has ended: leads a fill of `key`. `None` if another
+    /// write that may touch it has begun since, if a gate is held or weak, or if a fill of it is
+    /// under way that began after the write. `claim`: see [`Gates::join`].
+    pub fn lead_after(
+        self: &Arc<Self>,
+        (table, slot, key): (u32, u32, &[u8]),
+        stamp: Stamp,
+        now: Millis,
+        claim: u64,
+    ) -> Option<Ticket<W>> {
+        let wide = self.wide.read();
+        let mut stripe = self.stripe(slot).lock();
+        let present = Stamp { slot: stripe.slot(slot).version, wide: wide.version_of(table) };
+        let closed = wide.closed(table, now).or(stripe.closed(slot, now));
+        let held = wide.is_held(table, now) || stripe.is_held(slot, now);
+        let mut fills = stripe.fills.get(key).into_iter().flatten();
+        let is_led = fills.any(|fill| fill.stamp == present);
+        if present != stamp || closed.is_some() || held || is_led {
+            return None;
+        }
+        let id = stripe.begin_fill(key, present, now, claim);
+        let (gates, key, weak, doubted) = (self.clone(), key.into(), false, false);
+        Some(Ticket { gates, table, slot, key, id, weak, doubted, done: false })
     }
 
     /// For the one write that may touch a row now, whose gates are closed: its stamp, with which it

@@ -29,7 +29,7 @@
 //!    [`row_change`] may put the row back with the new values.
 //! 4. [`write_in_flight::WriteInFlight::settle`] opens the gates ([`gate::Gates::end_write`]) or
 //!    holds them. It settles or keeps the intents.
-//! 5. The caller tells the client.
+//! 5. The caller tells the client. Meanwhile [`refresh`] may read the row again.
 //!
 //! # What survives a crash
 //!
@@ -61,8 +61,10 @@ pub mod install;
 pub mod instance_file;
 pub mod intents;
 pub mod lease;
+pub mod newcomers;
 pub mod paxos;
 pub mod policy;
+pub mod refresh;
 #[cfg(test)]
 mod remade_tests;
 pub mod restart;

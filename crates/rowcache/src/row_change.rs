@@ -143,15 +143,15 @@ fn number<'v, const N: usize>(
     }
 }
 
-/// Bytes of a row that a write under way is to put back.
-struct Pending {
+/// Bytes of a row or unit that a write under way is to put back.
+pub(crate) struct Pending {
     all: Arc<AtomicUsize>,
     bytes: usize,
 }
 
 impl Pending {
     /// `None` beyond [`MOST_PENDING`]. `all`: those of all writes.
-    fn take(all: &Arc<AtomicUsize>, bytes: usize) -> Option<Pending> {
+    pub(crate) fn take(all: &Arc<AtomicUsize>, bytes: usize) -> Option<Pending> {
         let before = all.fetch_add(bytes, Ordering::Relaxed);
         let pending = Pending { all: all.clone(), bytes };
         (before.saturating_add(bytes) <= MOST_PENDING).then_some(pending)

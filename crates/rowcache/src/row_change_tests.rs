@@ -21,7 +21,7 @@ use crate::row::Filled;
 use crate::row_cache::Parts;
 use crate::tables::Index;
 use crate::testing::{TestClock, open_engine};
-use crate::write_in_flight::{Answered, InDoubt, RowOutcome, WriteInFlight};
+use crate::write_in_flight::{Answered, Followed, InDoubt, RowOutcome, WriteInFlight};
 
 /// Seconds of the bound, of the hold and of what is weak.
 const BOUND: u32 = 100;
@@ -180,7 +180,8 @@ impl Stage {
     ) -> WriteInFlight<u32> {
         let (scope, update) = self.scope(text);
         let change = update.and_then(|update| RowChange::of(&update, &|_| None, timestamp));
-        self.cache.begin_row_write(&scope, change.as_ref(), weak, 0, || current)
+        let followed = Followed { change: change.as_ref(), unit_of: None };
+        self.cache.begin_row_write(&scope, followed, weak, 0, || current)
     }
 
     /// A write that the database acknowledges at once.
@@ -205,7 +206,7 @@ impl Stage {
 }
 
 fn settle(write: WriteInFlight<u32>) -> RowOutcome {
-    write.settle_and_update(Answered::Definite, || true)
+    write.settle_and_update(Answered::Definite, || true).row
 }
 
 fn row(v: &str, w: &str) -> Option<[Option<String>; 2]> {
@@ -390,7 +391,7 @@ fn only_a_definite_answer_that_every_quorum_sees_puts_the_row_back() {
     ] {
         let stage = Stage::full(false);
         let write = stage.begin(UPDATE, Some(NEW));
-        assert_eq!(write.settle_and_update(answered, || true), RowOutcome::Dropped);
+        assert_eq!(write.settle_and_update(answered, || true).row, RowOutcome::Dropped);
         assert_eq!(stage.served(), None, "{answered:?}");
         assert_eq!(stage.cache.held() == 1, answered != Answered::Refused);
     }
@@ -412,7 +413,7 @@ fn another_schema_before_or_after_drops_the_row() {
     assert_eq!(settle(stage.begin_as(UPDATE, Some(NEW), false, false)), RowOutcome::Dropped);
     let stage = Stage::full(false);
     let write = stage.begin(UPDATE, Some(NEW));
-    assert_eq!(write.settle_and_update(Answered::Definite, || false), RowOutcome::Dropped);
+    assert_eq!(write.settle_and_update(Answered::Definite, || false).row, RowOutcome::Dropped);
     assert_eq!(stage.served(), None);
     let stage = Stage::full(false);
     let mut remade = stage.begin(UPDATE, Some(NEW));

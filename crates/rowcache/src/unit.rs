@@ -8,17 +8,20 @@
 //! Invariants:
 //! - The rows are all that the partition has from its end up to the last of them. A *whole* unit
 //!   has all rows of the partition.
-//! - Every write to the partition drops the unit, and its gate is that of the partition's rows. See
+//! - Every write to the partition drops the unit, and its gate is that of the partition's rows. A
+//!   write of one row may put it back ([`refresh`](crate::refresh)). See
 //!   `docs/internals/row-freshness.md`.
 
 use afterglow_cql::frame::notation::{Put, Value};
 use afterglow_cql::plan::{Projected, RowKey, RowPlace, Slice, TableSchema};
 
+mod amend;
 mod churn;
 mod fill;
 mod row;
 mod sizes;
 
+pub(crate) use amend::Coverage;
 pub use fill::{UnitAsked, read_unit, unit_query};
 pub use sizes::{NoFill, Units};
 

@@ -8,7 +8,8 @@
 //!    it holds the gates, and keeps the intents as long. A write of one row may put the row back
 //!    with its new values first, while its gates are closed ([`WriteInFlight::settle_and_update`],
 //!    [`row_change`](crate::row_change)).
-//! 5. The caller tells the client.
+//! 5. The caller tells the client. The unit of the row's partition may come back
+//!    ([`refresh`](crate::refresh)).
 //!
 //! Invariants:
 //! - A [`WriteInFlight`] that is dropped without an answer, at any moment, counts as a write of
@@ -24,12 +25,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use afterglow_cql::error::ErrorCode;
+use afterglow_cql::plan::TableSchema;
 use afterglow_engine::Backpressure;
 
 use crate::clock::Millis;
 use crate::gate::{GateScope, Settled};
 use crate::intents::log::Noted;
 use crate::intents::words::Nature;
+use crate::refresh::KeptUnit;
 use crate::row_cache::{RowCache, hold_of};
 use crate::row_change::{CachedRow, RowChange, UpdatedRow};
 use crate::write_scope::{Invalidation, WriteScope};
@@ -99,8 +102,28 @@ pub struct WriteInFlight<W> {
     undropped: Option<Vec<Invalidation>>,
     /// The row to put back once the database has acknowledged the write.
     updated: Option<UpdatedRow>,
+    /// The unit of that row's partition, from before the write.
+    kept: Option<KeptUnit>,
     on_flash: bool,
     settled: bool,
+}
+
+/// What was written, as far as what is cached can follow it.
+#[derive(Default, Clone, Copy)]
+pub struct Followed<'a> {
+    /// The values of the one row that is written, if they are known.
+    pub change: Option<&'a RowChange>,
+    /// The table of the one row that is written: the unit of its partition may stay.
+    pub unit_of: Option<&'a Arc<TableSchema>>,
+}
+
+/// What is left of the cached row that a write names, and of its partition's unit.
+pub struct Remains {
+    /// Of the row.
+    pub row: RowOutcome,
+    /// The unit, if it needs the row as the database has it now:
+    /// [`RowCache::begin_refresh`].
+    pub unit: Option<KeptUnit>,
 }
 
 /// What a write did to the cached row that it names.
@@ -127,15 +150,15 @@ impl<W> RowCache<W> {
         dead_after: u32,
         is_current: impl FnOnce() -> bool,
     ) -> WriteInFlight<W> {
-        self.begin_row_write(scope, None, weak, dead_after, is_current)
+        self.begin_row_write(scope, Followed::default(), weak, dead_after, is_current)
     }
 
-    /// As [`RowCache::begin_write`], for a write whose values are known: the cached row can follow
-    /// it, see [`WriteInFlight::settle_and_update`].
+    /// As [`RowCache::begin_write`], for a write of one row, which what is cached can follow: see
+    /// [`WriteInFlight::settle_and_update`].
     pub fn begin_row_write(
         self: &Arc<Self>,
         scope: &WriteScope,
-        change: Option<&RowChange>,
+        followed: Followed<'_>,
         weak: bool,
         dead_after: u32,
         is_current: impl FnOnce() -> bool,
@@ -157,10 +180,13 @@ impl<W> RowCache<W> {
             weak,
             undropped,
             updated: None,
+            kept: None,
             on_flash: false,
             settled: false,
         };
         write.close(scope.gates());
+        let Followed { change, unit_of } = followed;
+        write.kept = unit_of.filter(|_| !weak).and_then(|table| KeptUnit::of(self, scope, table));
         match change.filter(|_| !weak).map(|change| UpdatedRow::of(self, scope, change)) {
             Some(CachedRow::Updatable(row)) => write.updated = Some(row),
             Some(CachedRow::OnFlash) => write.on_flash = true,
@@ -269,21 +295,30 @@ impl<W> WriteInFlight<W> {
     }
 
     /// As [`WriteInFlight::settle`]. If the database has acknowledged the write, its row is first
-    /// put back with the new values, where that is certain. `is_same_schema` says whether the
-    /// schema is still the one that the write was planned for.
+    /// put back with the new values, where that is certain, and so is a unit that the row does not
+    /// matter to. `is_same_schema` says whether the schema is still the one that the write was
+    /// planned for.
     pub fn settle_and_update(
         mut self,
         answered: Answered,
         is_same_schema: impl FnOnce() -> bool,
-    ) -> RowOutcome {
-        let row = self.updated.take().filter(|_| answered == Answered::Definite && !self.weak);
+    ) -> Remains {
+        let sees = answered == Answered::Definite && !self.weak;
+        let row = self.updated.take().filter(|_| sees);
+        let kept = self.kept.take().filter(|_| sees);
+        let is_same = (row.is_some() || kept.is_some()) && is_same_schema();
+        let cache = self.cache.clone();
         let outcome = match row {
-            Some(row) if is_same_schema() && self.cache.replace(&row) => RowOutcome::Updated,
+            Some(row) if is_same && cache.replace(&row) => RowOutcome::Updated,
             None if self.on_flash => RowOutcome::OnFlash,
             _ => RowOutcome::Dropped,
         };
+        let mut unit = kept.filter(|_| is_same);
+        if let Some(untouched) = unit.take_if(|unit| unit.is_untouched()) {
+            cache.put_back(&untouched);
+        }
         self.end(answered);
-        outcome
+        Remains { row: outcome, unit }
     }
 
     fn end(&mut self, answered: Answered) {
@@ -325,6 +360,7 @@ impl<W> WriteInFlight<W> {
     /// It will take long: its row is not put back, and takes no memory meanwhile.
     pub fn abandon_row(&mut self) {
         self.updated = None;
+        self.kept = None;
     }
 
     /// Ends a plain write of unknown outcome that was sent again. `done`: LOCAL_QUORUM has it. Then

@@ -137,7 +137,7 @@ impl WriteScope {
 
     /// Slot and engine key of the one row that it drops, if it touches and drops nothing else but
     /// the unit of the row's partition.
-    pub(crate) fn only_row(&self) -> Option<(u32, &[u8])> {
+    pub fn only_row(&self) -> Option<(u32, &[u8])> {
         let wide = !self.tables.is_empty() || self.everything;
         match (self.slots.as_slice(), self.invalidations.as_slice()) {
             (

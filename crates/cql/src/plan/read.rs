@@ -30,6 +30,21 @@ pub struct ReadPlan {
 }
 
 impl ReadPlan {
+    /// A plan of no statement: it says what a fill must know of `table` to read rows whose keys are
+    /// known. It makes no key, and answers nothing.
+    pub fn of_table(table: Arc<TableSchema>) -> ReadPlan {
+        let partition = PartitionTemplate { table: table.id, parts: Vec::new() };
+        ReadPlan {
+            fingerprint: table.fingerprint(),
+            table,
+            key: KeyTemplate { partition, clustering: Vec::new() },
+            projection: Vec::new(),
+            names: Vec::new(),
+            limits: Vec::new(),
+            binds: Binds::default(),
+        }
+    }
+
     /// Whether the bound limits are positive, so that the one row satisfies them. Servers refuse
     /// others, and take an unset limit for none. `value` gives the bytes bound to a marker.
     pub fn limits_allow<'v>(&self, value: impl Fn(&Marker) -> Option<&'v [u8]>) -> bool {

@@ -1,7 +1,7 @@
 //! One row of a unit, in the form of a row that is cached alone.
 //!
 //! A unit has no write times. So the row is for answers: it is not put into the cache, and no write
-//! is ever applied to it.
+//! is ever applied to it. After a write the row is read again ([`refresh`](crate::refresh)).
 
 use afterglow_cql::plan::{RowKey, RowPlace, Slice, TableSchema};
 
@@ -23,8 +23,8 @@ impl StoredUnit<'_> {
         let rows: Vec<RowBytes<'_>> =
             self.iter().collect::<Option<_>>().ok_or(Unanswered::Corrupt)?;
         match find(&rows, clustering, &wanted)? {
-            Ok(row) => {
-                let values = Cells { rest: row }.skip(clustering);
+            Ok(at) => {
+                let values = Cells { rest: rows[at] }.skip(clustering);
                 let cells: Vec<Cell<'_>> =
                     values.map(|value| Cell { value, ..Cell::NULL }).collect();
                 let is_whole = cells.len() + clustering == self.columns;
@@ -40,19 +40,20 @@ impl StoredUnit<'_> {
     }
 }
 
-/// The wanted row, or how many rows are before it. Rows are in the order that the slice asks for.
-fn find<'a>(
-    rows: &[RowBytes<'a>],
+/// Where the wanted row is, or how many rows are before it. Rows are in the order that the slice
+/// asks for.
+pub(super) fn find(
+    rows: &[RowBytes<'_>],
     clustering: usize,
     wanted: &Slice,
-) -> Result<Result<RowBytes<'a>, usize>, Unanswered> {
+) -> Result<Result<usize, usize>, Unanswered> {
     let (mut before, mut end) = (0, rows.len());
     while before < end {
         let at = before + (end - before) / 2;
         let keys = Cells { rest: rows[at] }.take(clustering).map_while(|cell| cell);
         match wanted.place(keys).ok_or(Unanswered::Unordered)? {
             RowPlace::Before => before = at + 1,
-            RowPlace::In => return Ok(Ok(rows[at])),
+            RowPlace::In => return Ok(Ok(at)),
             RowPlace::After => end = at,
             RowPlace::Between => return Err(Unanswered::Unordered),
         }

@@ -20,7 +20,7 @@ use crate::too_large::TooLarge;
 /// The limits of fills for slices from an end.
 const LIMITS: [u32; 4] = [64, 256, 1024, MOST_ROWS];
 /// The most rows of a unit. Drivers ask for pages of 5,000.
-const MOST_ROWS: u32 = 4096;
+pub(super) const MOST_ROWS: u32 = 4096;
 /// How many rows of a table are read whose rows have not been seen yet, if a limit asks for no
 /// more.
 const UNSEEN: u32 = 16;
@@ -35,6 +35,11 @@ const NAMED: u8 = 100;
 /// One in so many reads that are not likely to fit is tried.
 const TRIED: u32 = 32;
 
+/// The limit of a fill that would read at least so many rows.
+pub(super) fn rounded(rows: usize) -> u32 {
+    LIMITS.into_iter().find(|limit| *limit as usize >= rows).unwrap_or(MOST_ROWS)
+}
+
 /// What is known of the sizes of partitions.
 pub struct Units {
     most_bytes: usize,
@@ -43,6 +48,8 @@ pub struct Units {
     /// Units on flash that ended before a row.
     beyond: TooLarge,
     churn: Churn,
+    /// Of refreshes after writes.
+    refreshed: Churn,
 }
 
 /// Why a read does not fill a unit.
@@ -72,6 +79,7 @@ impl Units {
             in_vain: TooLarge::default(),
             beyond: TooLarge::default(),
             churn: Churn::default(),
+            refreshed: Churn::default(),
         }
     }
 
@@ -106,6 +114,17 @@ impl Units {
     /// The unit has answered a read.
     pub fn note_hit(&self, unit: &[u8]) {
         self.churn.hit(unit);
+        self.refreshed.hit(unit);
+    }
+
+    /// Whether to read a row again after a write of it, so that the unit stays. Not if the unit is
+    /// written much more often than it is read. Counts as a refresh if so.
+    pub fn may_refresh(&self, unit: &[u8]) -> bool {
+        let may = self.refreshed.may_fill(unit);
+        if may {
+            self.refreshed.waste(unit);
+        }
+        may
     }
 
     /// A read of one row has read the unit from flash, and it ends before the row.

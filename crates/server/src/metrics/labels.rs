@@ -178,6 +178,8 @@ label! {
     WriteOutcome = "outcome" of "cql" {
         /// The row is cached with the new values: the next read is a hit.
         Updated => "updated",
+        /// The row is being read again, for the cache: the next read waits for that.
+        Refreshed => "refreshed",
         /// They are not cached any more, if they were.
         Dropped => "dropped",
         /// The row was on flash only and is not cached any more: a write does not read it.

@@ -14,6 +14,7 @@ mod node;
 mod orders;
 mod pipelined;
 mod reads;
+mod refreshes;
 mod repeats;
 mod repeats_beside;
 mod ring;

@@ -100,6 +100,7 @@ impl Filler<'_> {
         reason: MissReason,
         count: &CountedOnce,
     ) -> Brought {
+        self.shared.newcomers.missed(self.key.engine_key());
         let mut hears = None;
         let waiter = || {
             let (sender, receiver) = oneshot::channel();

@@ -29,6 +29,7 @@ mod newest;
 mod outcome;
 mod policies;
 mod read;
+mod refresh;
 mod repeat;
 mod ring;
 mod router;

@@ -21,17 +21,19 @@ pub(super) fn answered(answer: &Result<Envelope, CallError>, in_steps: bool) -> 
     }
 }
 
-/// Counts what a write did to the rows that it names.
+/// Counts what a write did to the rows that it names. `refreshed`: its row is being read again.
 pub(super) fn count_outcome(
     request: &Request,
     touched: &WriteScope,
     answered: Answered,
     outcome: RowOutcome,
+    refreshed: bool,
 ) {
     let outcome = match (answered, outcome) {
         (Answered::Unknown(_), _) => WriteOutcome::Quarantined,
         _ if touched.invalidations().is_empty() => return,
         (_, RowOutcome::Updated) => WriteOutcome::Updated,
+        _ if refreshed => WriteOutcome::Refreshed,
         (_, RowOutcome::Dropped) => WriteOutcome::Dropped,
         (_, RowOutcome::OnFlash) => WriteOutcome::OnFlash,
     };

@@ -9,7 +9,8 @@ use afterglow_engine::device::{DeviceId, DeviceSet};
 use afterglow_engine::{FlashRead, Hit, Lookup};
 use afterglow_rowcache::entry::Row;
 use afterglow_rowcache::gate::Ticket;
-use afterglow_rowcache::install::{Installed, ReturnedFill};
+use afterglow_rowcache::install::{InstallOutcome, Installed, ReturnedFill};
+use afterglow_rowcache::newcomers::Newcomers;
 use afterglow_rowcache::paxos::Paxos;
 use afterglow_rowcache::unit::Units;
 use afterglow_rowcache::write_scope::WriteScope;
@@ -31,6 +32,10 @@ pub(super) struct CachedState {
     pub(super) flash: Vec<FlashFile>,
     /// Sizes of the partitions' units.
     pub(super) units: Units,
+    /// Which written rows to read at once.
+    pub(super) newcomers: Newcomers,
+    /// As many as there are refreshes under way, and one.
+    pub(super) refreshing: Arc<()>,
     /// See [`Times::fill`](super::Times::fill).
     pub(super) fill_timeout: Duration,
     /// The ring, where several instances share the tables.
@@ -70,6 +75,12 @@ impl CachedState {
         let finished = self.cache.install(fill, ticket);
         tell(finished.waiters, &finished.shared);
         (finished.installed, finished.row)
+    }
+
+    /// Tells the reads that waited for the refresh of a unit.
+    pub(super) fn refreshed(&self, ended: InstallOutcome<FillWaiter>) -> Installed {
+        tell(ended.waiters, &ended.shared);
+        ended.installed
     }
 
     /// Ends a fill that another made needless: the reads that waited for it get the row.
@@ -169,6 +180,8 @@ impl CachedState {
             newest: Newest::default(),
             flash,
             units,
+            newcomers: Newcomers::default(),
+            refreshing: Arc::default(),
             fill_timeout,
             ring: OnceLock::new(),
             sharing,

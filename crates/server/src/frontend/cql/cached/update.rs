@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use afterglow_cql::message::Request as Message;
-use afterglow_cql::plan::{Plan, TableSchema};
+use afterglow_cql::plan::{Plan, TableSchema, WritePlan};
 use afterglow_rowcache::row_change::RowChange;
 use afterglow_rowcache::tables::Index;
 
@@ -14,11 +14,7 @@ use crate::frontend::cql::bound::bound_value;
 
 /// The values of a plain QUERY or EXECUTE that writes one row, if they are known.
 pub(super) fn change_of(request: &Request) -> Option<RowChange> {
-    let plan = match &request.asked {
-        Operation::Query(plan) | Operation::Execute(_, plan) => plan,
-        Operation::Prepare | Operation::Batch(_) => return None,
-    };
-    let Plan::Write(plan) = &**plan else { return None };
+    let plan = plan_of(request)?;
     let update = plan.update.as_ref()?;
     let (extras, message) = request.message().ok()?;
     let params = match message {
@@ -32,6 +28,21 @@ pub(super) fn change_of(request: &Request) -> Option<RowChange> {
         return None;
     }
     RowChange::of(update, &bound_value(values), params.timestamp)
+}
+
+/// Whether it is a plain INSERT or UPDATE of one row, whatever its values.
+pub(super) fn is_update(request: &Request) -> bool {
+    plan_of(request).is_some_and(|plan| plan.update.is_some())
+}
+
+fn plan_of(request: &Request) -> Option<&WritePlan> {
+    match &request.asked {
+        Operation::Query(plan) | Operation::Execute(_, plan) => match &**plan {
+            Plan::Write(plan) => Some(plan),
+            _ => None,
+        },
+        Operation::Prepare | Operation::Batch(_) => None,
+    }
 }
 
 /// Whether the schema is the one that a write was planned for, as far as its table goes.

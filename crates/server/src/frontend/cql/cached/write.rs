@@ -4,7 +4,8 @@
 //! 2. Send the write and await the answer.
 //! 3. Drop what was made again under the same name meanwhile. Put the row back with its new values,
 //!    where they are known ([`update`]). Open the gates, settle the intent.
-//! 4. Tell the client.
+//! 4. Begin to read the row again, where that pays ([`refresh`](super::refresh)).
+//! 5. Tell the client.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,11 +15,12 @@ use afterglow_cql::message::{BatchKind, Request as Message, Values};
 use afterglow_cql::plan::{Plan, TableSchema, Target};
 use afterglow_cql::response::{Response, ResultBody};
 use afterglow_rowcache::tables::Index;
-use afterglow_rowcache::write_in_flight::{Answered, RowOutcome};
+use afterglow_rowcache::write_in_flight::{Answered, Followed, Remains, RowOutcome};
 use afterglow_rowcache::write_scope::{Invalidation, Tables, WriteScope};
 
 use super::super::{Later, Operation, Request, SchemaStore, parsed};
 use super::outcome::{answered, count_outcome};
+use super::refresh::Refresher;
 use super::repeat::{Repeatable, Repetition, wait_for_attempts};
 use super::state::CachedState;
 use super::write_level::is_weak;
@@ -76,7 +78,7 @@ struct Planned {
 /// A write whose gates are closed.
 struct GatedWrite {
     write: WriteInFlight,
-    /// The table of a row that may get the new values.
+    /// The table of the one row that it writes, if what is cached can follow the write.
     table: Option<Arc<TableSchema>>,
     /// What may be sent again.
     repeatable: Option<Repeatable>,
@@ -92,19 +94,24 @@ impl Planned {
         let generation = newest.generation();
         let change = update::change_of(&self.request)
             .filter(|of| update::is_same_schema(shared, of.table(), generation, newest));
+        let table = table_of(touched, newest)
+            .filter(|table| update::is_same_schema(shared, table, generation, newest));
         // Before the gates close: a TRUNCATE that begins from here on is one that came later.
         let repeatable = change.as_ref().and_then(|change| Repeatable::of(shared, change));
         let is_current = || touched.is_current(&*shared.newest.of(self.schema()));
         let cache = &shared.cache;
-        let write = cache.begin_row_write(touched, change.as_ref(), *weak, *dead_after, is_current);
-        GatedWrite { write, table: change.map(|change| change.table().clone()), repeatable }
+        let has_units = shared.units.most_bytes() > 0;
+        let unit_of = table.filter(|_| has_units);
+        let followed = Followed { change: change.as_ref(), unit_of };
+        let write = cache.begin_row_write(touched, followed, *weak, *dead_after, is_current);
+        GatedWrite { write, table: table.cloned(), repeatable }
     }
 
     async fn carry_out(mut self, gated: GatedWrite) {
         let GatedWrite { mut write, table, repeatable } = gated;
         wait_for_attempts(&self.shared, &self.touched).await;
         let answer = self.request.call().await;
-        let Planned { shared, request, newest, touched, .. } = self;
+        let Planned { shared, request, newest, touched, weak, .. } = self;
         if request.went_far() {
             write.weaken();
         }
@@ -126,26 +133,43 @@ impl Planned {
         let inquiry = serial::Inquiry::of(&shared, &request, &touched, answered, &newest);
         let repetition = repeatable
             .and_then(|write| Repetition::of(&shared, &request, write, answered, &newest));
-        let outcome = match (inquiry, repetition) {
+        let dropped = Remains { row: RowOutcome::Dropped, unit: None };
+        let remains = match (inquiry, repetition) {
             (Some(inquiry), _) => {
                 compio::runtime::spawn(inquiry.run(write, answered)).detach();
-                RowOutcome::Dropped
+                dropped
             }
             (None, Some(repetition)) => {
                 compio::runtime::spawn(repetition.run(shared.clone(), write, answered)).detach();
-                RowOutcome::Dropped
+                dropped
             }
             (None, None) => write.settle_and_update(answered, || {
-                let generation = newest.generation();
-                table.is_some_and(|table| update::is_same_schema(&shared, &table, generation, &now))
+                let same =
+                    |table| update::is_same_schema(&shared, table, newest.generation(), &now);
+                table.as_ref().is_some_and(same)
             }),
         };
-        count_outcome(&request, &touched, answered, outcome);
+        let row = remains.row;
+        let is_seen = answered == Answered::Definite && !weak && !request.went_far();
+        let refresher = table.filter(|_| is_seen).and_then(|table| {
+            Refresher::begin(&shared, &request, &touched, &table, newest.generation(), remains)
+        });
+        count_outcome(&request, &touched, answered, row, refresher.is_some());
+        if let Some(refresher) = refresher {
+            compio::runtime::spawn(refresher.run()).detach();
+        }
         match answer {
             Ok(answer) => request.relay(answer, Path::Write).await,
             Err(error) => request.fail(&error),
         }
     }
+}
+
+/// The table of the one row that a write names.
+fn table_of<'a>(touched: &WriteScope, newest: &'a Index) -> Option<&'a Arc<TableSchema>> {
+    let [table] = touched.planned() else { return None };
+    touched.only_row()?;
+    newest.table(*table)
 }
 
 const BESIDE_RING: &str = "a ring of Afterglow instances caches these tables: write through one of \

@@ -85,7 +85,7 @@ impl InRing {
             request.metrics().quarantines.inc(reason.into());
         }
         // The rows' owners dropped them before the write was sent, and none knows of all writes.
-        count_outcome(&request, &touched, answered, RowOutcome::Dropped);
+        count_outcome(&request, &touched, answered, RowOutcome::Dropped, false);
         let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
         let inquiry = touched
             .conditional

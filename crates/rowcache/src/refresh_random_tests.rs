@@ -1,0 +1,340 @@
+//! Random writes, fills, refreshes and reads of the rows of one partition, step by step in any
+//! order, before a database whose last write wins and whose tombstones last. Every hit is what the
+//! database has.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::*;
+
+const KEYS: i32 = 8;
+/// Larger than any time of a write.
+const NEVER: i64 = i64::MIN;
+
+/// A partition. A later time wins, then a tombstone, then the larger value.
+#[derive(Clone)]
+struct Database {
+    /// Time, whether it is no tombstone, value.
+    cells: BTreeMap<i32, (i64, bool, i32)>,
+    deleted: i64,
+}
+
+impl Database {
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Clear(time) => self.deleted = self.deleted.max(*time),
+            Change::Rows(changed) => {
+                for (c, (time, value)) in changed {
+                    let new = (*time, value.is_none(), value.unwrap_or(0));
+                    let cell = self.cells.entry(*c).or_insert((NEVER, true, 0));
+                    *cell = (*cell).max(new);
+                }
+            }
+        }
+    }
+
+    fn rows(&self) -> Rows {
+        let live = |(_, (time, dead, _)): &(&i32, &(i64, bool, i32))| !dead && *time > self.deleted;
+        self.cells.iter().filter(live).map(|(c, (_, _, value))| (*c, *value)).collect()
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    /// Rows with a time, and their values; none deletes.
+    Rows(BTreeMap<i32, (i64, Option<i32>)>),
+    /// Deletes the partition.
+    Clear(i64),
+}
+
+impl Change {
+    fn text(&self) -> String {
+        let one = |(c, (_, value)): (&i32, &(i64, Option<i32>))| match value {
+            Some(value) => format!("INSERT INTO s.t (k, c, v) VALUES (1, {c}, {value})"),
+            None => format!("DELETE FROM s.t WHERE k = 1 AND c = {c}"),
+        };
+        match self {
+            Change::Clear(_) => "DELETE FROM s.t WHERE k = 1".into(),
+            Change::Rows(rows) if rows.len() == 1 => rows.iter().map(one).collect(),
+            Change::Rows(rows) => {
+                let all: Vec<_> = rows.iter().map(one).collect();
+                format!("BEGIN BATCH {}; APPLY BATCH", all.join("; "))
+            }
+        }
+    }
+
+    /// With its times counted from `now`.
+    fn from(&self, now: i64) -> Change {
+        match self {
+            Change::Clear(time) => Change::Clear(time + now),
+            Change::Rows(rows) => {
+                let later =
+                    |(c, (time, value)): (&i32, &(i64, Option<i32>))| (*c, (time + now, *value));
+                Change::Rows(rows.iter().map(later).collect())
+            }
+        }
+    }
+}
+
+/// What happens next; numbers choose among what is under way.
+#[derive(Debug, Clone)]
+enum Step {
+    Write(Change),
+    /// The database takes a write.
+    Take(usize),
+    /// The answer comes. `known`: it says what happened.
+    Answer {
+        write: usize,
+        known: bool,
+    },
+    /// What a write has left is refreshed, or not.
+    Refresh(usize, bool),
+    /// A read misses a row, or the unit.
+    AskRow(i32),
+    AskUnit {
+        most: usize,
+        reversed: bool,
+    },
+    /// The database reads for a fill or a refresh.
+    Look(usize),
+    Install(usize),
+    /// The last hold ends.
+    Wait,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    // Clocks that are ahead and behind.
+    let time = prop_oneof![6 => -2..3_i64, 1 => -40..40_i64];
+    let value = prop_oneof![4 => (0..4_i32).prop_map(Some), 1 => Just(None)];
+    let row = (0..KEYS, (time.clone(), value));
+    let rows = prop_oneof![12 => Just(1..2_usize), 1 => Just(2..3)].prop_flat_map(move |count| {
+        prop::collection::btree_map(row.0.clone(), row.1.clone(), count)
+    });
+    let change = prop_oneof![20 => rows.prop_map(Change::Rows), 1 => time.prop_map(Change::Clear)];
+    prop_oneof![
+        1 => change.prop_map(Step::Write),
+        8 => any::<usize>().prop_map(Step::Take),
+        8 => (any::<usize>(), prop::bool::weighted(0.995))
+            .prop_map(|(write, known)| Step::Answer { write, known }),
+        10 => (any::<usize>(), prop::bool::weighted(0.95))
+            .prop_map(|(at, does)| Step::Refresh(at, does)),
+        1 => (0..KEYS).prop_map(Step::AskRow),
+        6 => (1..6_usize, any::<bool>())
+            .prop_map(|(most, reversed)| Step::AskUnit { most, reversed }),
+        12 => any::<usize>().prop_map(Step::Look),
+        12 => any::<usize>().prop_map(Step::Install),
+        2 => Just(Step::Wait),
+    ]
+}
+
+struct Under {
+    change: Change,
+    taken: bool,
+    /// None once its outcome is unknown: the database may still take it until the hold ends.
+    write: Option<WriteInFlight<()>>,
+}
+
+/// A read of the database that is to be installed.
+struct Read {
+    of: Of,
+    asked_at: Moment,
+    filled: Option<Filled>,
+}
+
+enum Of {
+    Row(i32, Ticket<()>),
+    Unit { most: usize, reversed: bool, ticket: Ticket<()> },
+    Refresh(i32, Refresh<()>),
+}
+
+fn chosen<T>(among: &[T], number: usize) -> Option<usize> {
+    number.checked_rem(among.len())
+}
+
+/// A cache, its database, and what is under way.
+struct World {
+    stage: Stage,
+    database: Database,
+    writes: Vec<Under>,
+    kept: Vec<(i32, KeptUnit)>,
+    reads: Vec<Read>,
+    now: i64,
+    hits: u64,
+    refreshed: u64,
+    /// Units that a write left as they are.
+    untouched: u64,
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            stage: Stage::new(),
+            database: Database { cells: BTreeMap::new(), deleted: NEVER },
+            writes: Vec::new(),
+            kept: Vec::new(),
+            reads: Vec::new(),
+            now: 100,
+            hits: 0,
+            refreshed: 0,
+            untouched: 0,
+        }
+    }
+
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Write(change) => {
+                self.now += 1;
+                let change = change.from(self.now);
+                let write = Some(self.stage.begin(&change.text()));
+                self.writes.push(Under { change, taken: false, write });
+            }
+            Step::Take(at) => {
+                if let Some(at) = chosen(&self.writes, *at).filter(|at| !self.writes[*at].taken) {
+                    self.writes[at].taken = true;
+                    self.database.apply(&self.writes[at].change);
+                }
+            }
+            Step::Answer { write, known } => self.answer(*write, *known),
+            Step::Refresh(at, does) => {
+                if let Some(at) = chosen(&self.kept, *at) {
+                    let (c, kept) = self.kept.remove(at);
+                    if *does && let Some(refresh) = self.stage.cache.begin_refresh(kept) {
+                        self.begin(Of::Refresh(c, refresh));
+                    }
+                }
+            }
+            Step::AskRow(c) => {
+                if let Join::Lead(ticket) = self.stage.join(&self.stage.row_key(*c)) {
+                    self.begin(Of::Row(*c, ticket));
+                }
+            }
+            Step::AskUnit { most, reversed } => {
+                let is_there = self.stage.stored_unit().is_some();
+                if !is_there && let Join::Lead(ticket) = self.stage.join(&self.stage.unit_key()) {
+                    self.begin(Of::Unit { most: *most, reversed: *reversed, ticket });
+                }
+            }
+            Step::Look(at) => self.look(*at),
+            Step::Install(at) => self.install(*at),
+            Step::Wait => {
+                self.stage.clock.pass(HOLD + 1);
+                self.writes.retain(|under| under.write.is_some());
+            }
+        }
+    }
+
+    fn begin(&mut self, of: Of) {
+        let asked_at = self.stage.clock.moment();
+        self.reads.push(Read { of, asked_at, filled: None });
+    }
+
+    fn answer(&mut self, at: usize, known: bool) {
+        let Some(at) = chosen(&self.writes, at) else { return };
+        if !known {
+            drop(self.writes[at].write.take());
+        } else if self.writes[at].taken && self.writes[at].write.is_some() {
+            let Under { write, change, .. } = self.writes.remove(at);
+            let write = write.expect("it was looked at");
+            if let Some(kept) = self.stage.settled(write) {
+                let Change::Rows(rows) = &change else { panic!("it is no write of one row") };
+                let (c, _) = rows.first_key_value().expect("it has one");
+                assert_eq!(rows.len(), 1);
+                self.kept.push((*c, kept));
+            } else if self.stage.stored_unit().is_some() {
+                self.untouched += 1;
+            }
+        }
+    }
+
+    fn look(&mut self, at: usize) {
+        let Some(at) = chosen(&self.reads, at) else { return };
+        let (read, rows) = (&mut self.reads[at], self.database.rows());
+        read.filled.get_or_insert_with(|| match &read.of {
+            Of::Row(c, _) | Of::Refresh(c, _) => self.stage.row_of(&rows, *c, None),
+            Of::Unit { most, reversed, .. } => self.stage.unit_of(&rows, *most, *reversed),
+        });
+    }
+
+    fn install(&mut self, at: usize) {
+        let Some(at) = chosen(&self.reads, at).filter(|at| self.reads[*at].filled.is_some()) else {
+            return;
+        };
+        let Read { of, asked_at, filled } = self.reads.remove(at);
+        let (stage, filled) = (&self.stage, filled.expect("it was looked at"));
+        match of {
+            Of::Row(c, ticket) => {
+                stage.install(&stage.row_key(c), Fill { ticket, filled, asked_at });
+            }
+            Of::Unit { ticket, .. } => {
+                stage.install(&stage.unit_key(), Fill { ticket, filled, asked_at });
+            }
+            Of::Refresh(_, refresh) => {
+                // Few bytes, so that rows at the end go.
+                let ended = stage.cache.end_refresh(refresh, &filled, asked_at, 150);
+                self.refreshed += u64::from(ended.installed == Installed::Row);
+            }
+        }
+    }
+
+    /// Every row that is cached, alone or in the unit, is what the database has, and so is the unit
+    /// as far as it reaches.
+    fn check(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        let (stage, rows) = (&self.stage, self.database.rows());
+        let value = |row: &[u8]| {
+            let row = StoredRow::decode(row).unwrap();
+            let number = |bytes: &[u8]| i32::from_be_bytes(bytes.try_into().unwrap());
+            row.cell(0).value.map(number).filter(|_| !row.is_absent())
+        };
+        let unit = stage.stored_unit();
+        for c in 0..KEYS {
+            let key = stage.row_key(c);
+            if let Lookup::Hit(hit) = stage.cache.look_up(&key)
+                && let Ok(row) =
+                    stage.cache.accept(&hit, stage.permission(), stage.plan.fingerprint)
+            {
+                self.hits += 1;
+                prop_assert_eq!(
+                    value(row.bytes()),
+                    rows.get(&c).copied(),
+                    "{} after {:?}",
+                    c,
+                    step
+                );
+            }
+            let in_unit = unit.as_ref().and_then(|unit| unit.row(&stage.plan.table, &key).ok());
+            if let Some(row) = in_unit {
+                self.hits += 1;
+                let row = value(row.bytes());
+                prop_assert_eq!(row, rows.get(&c).copied(), "{} of the unit after {:?}", c, step);
+            }
+        }
+        if let Some(unit) = unit.filter(|unit| unit.stored().is_whole()) {
+            prop_assert_eq!(unit.stored().rows(), rows.len(), "after {:?}", step);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn every_hit_is_what_the_database_has_whatever_was_refreshed() {
+    let sums = [const { AtomicU64::new(0) }; 3];
+    let mut runner =
+        TestRunner::new(Config { cases: 16, failure_persistence: None, ..Config::default() });
+    runner
+        .run(&prop::collection::vec(step(), 4_000), |steps| {
+            let mut world = World::new();
+            for step in &steps {
+                world.take(step);
+                world.check(step)?;
+            }
+            let of_run = [world.hits, world.refreshed, world.untouched];
+            for (sum, some) in sums.iter().zip(of_run) {
+                sum.fetch_add(some, Ordering::Relaxed);
+            }
+            Ok(())
+        })
+        .unwrap();
+    let [hits, refreshed, untouched] = sums.map(AtomicU64::into_inner);
+    let shown = hits > 10_000 && refreshed > 40 && untouched > 60;
+    assert!(shown, "{hits} hits, {refreshed} refreshes, {untouched} untouched: little was shown");
+}
