@@ -8,6 +8,8 @@ import time
 from afterglow_e2e import rawcql
 from afterglow_e2e.rawcql import LOCAL_QUORUM, ONE, UNSET, RawClient
 
+from .feeds import FEEDS, ITEMS, Feeds, table
+
 PARTITIONS, ROWS = 24, 4
 SERIAL = 8
 COLUMNS = ("v", "w")
@@ -50,6 +52,7 @@ def schema(keyspace, factor):
     columns = "k int, c int, v bigint, w bigint, s bigint static, PRIMARY KEY (k, c)"
     yield f"CREATE TABLE {keyspace}.plain ({columns})"
     yield f"CREATE TABLE {keyspace}.paxos (k int PRIMARY KEY, v bigint)"
+    yield table(keyspace)
 
 
 class Clients:
@@ -128,6 +131,8 @@ class Clients:
                 for row in range(ROWS):
                     client.read_row(partition, row, LOCAL_QUORUM, "*")
                 client.read_conditional(partition, LOCAL_QUORUM)
+            for feed in range(FEEDS):
+                client.read_feed(feed, True, ITEMS + 1, LOCAL_QUORUM)
             client.close()
 
 
@@ -135,7 +140,7 @@ class Lost(Exception):
     """A server said that it could not."""
 
 
-class Client:
+class Client(Feeds):
     """One connection, and its statements."""
 
     def __init__(self, shared, server, random, version):
@@ -149,6 +154,8 @@ class Client:
 
     def step(self):
         random = self.random
+        if random.random() < 0.2:
+            return self.step_of_feed()
         partition, row = int(random.random() ** 2 * PARTITIONS), int(random.random() ** 2 * ROWS)
         luck = random.random() * (0.65 if self.only_reads else 1)
         if luck < 0.08:
@@ -262,6 +269,10 @@ class Client:
         life = random.choice((2, 3)) if random.random() < 0.12 else None
         timestamp = self.record.timestamp(random, life is not None)
         cells, send = self.shape(partition, row, timestamp, life)
+        self.recorded(cells, send, timestamp, life)
+
+    def recorded(self, cells, send, timestamp, life):
+        """Sends a write, and records what became of it."""
         start = self.record.now()
         happened = None
         try:

@@ -78,6 +78,65 @@ def test_a_slice_is_the_databases_own(kind, order, table, clients, afterglow):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("order", ("ASC", "DESC"))
+def test_a_slice_is_the_databases_own_after_each_write_of_a_row(
+    kind, order, table, clients, afterglow
+):
+    """The unit follows the writes: what is read again is one row, at its place."""
+    random = randomness.Random(f"written {kind} {order}")
+    past, through = clients
+    made = through.query(
+        f"CREATE TABLE {table} (k int, c {kind.name}, v int, PRIMARY KEY (k, c)) "
+        f"WITH CLUSTERING ORDER BY (c {order})"
+    )
+    assert made.error is None, made
+    insert = f"INSERT INTO {table} (k, c, v) VALUES (1, ?, ?)"
+    there = [some(random, kind) for _ in range(ROWS)]
+    for c in there:
+        assert through.query(insert, c, b"\0\0\0\1").error is None
+    slices = [
+        f"SELECT c, v FROM {table} WHERE k = 1 ORDER BY c {way} LIMIT 20" for way in ("ASC", "DESC")
+    ]
+    turned = random.choice((False, True))
+
+    def outcomes(outcome):
+        metrics = afterglow.metrics()
+        return metrics.total("afterglow_write_outcomes_total", frontend="cql", outcome=outcome)
+
+    through.query(slices[turned])
+    before = outcomes("refreshed")
+    for number in range(READS):
+        v = number.to_bytes(4, "big")
+        match random.randrange(8):
+            case 0:
+                # An older value, which loses where there is one.
+                text, values = f"{insert} USING TIMESTAMP 1", (some(random, kind), v)
+            case 1:
+                text, values = f"DELETE FROM {table} WHERE k = 1 AND c = ?", (random.choice(there),)
+            case 2:
+                # A deletion ahead of the clock hides what is written there later.
+                ahead = f"USING TIMESTAMP {1 << 61}"
+                text = f"DELETE FROM {table} {ahead} WHERE k = 1 AND c = ?"
+                values = (random.choice(there),)
+            case 3:
+                text, values = insert, (random.choice(there), v)
+            case 4:
+                text, values = f"{insert} USING TTL 10000", (some(random, kind), v)
+            case _:
+                there.append(some(random, kind))
+                text, values = insert, (there[-1], v)
+        written = through.query(text, *values)
+        assert written.error is None, f"{text} {values}: {written}"
+        # Twice: the row that is read again, and what is cached then.
+        for ask in (slices[turned], slices[turned], random.choice(slices)):
+            expected, found = (client.query(ask) for client in (past, through))
+            assert found.error is None, f"{ask}: {found}"
+            assert found.message == expected.message, f"{ask} after {text} {values}"
+    grown = outcomes("refreshed") - before
+    assert grown > READS / 8, f"{grown:g} of {READS} writes"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_rows_of_several_partitions_are_the_databases_own(kind, table, clients, afterglow):
     """In the order of the keys, each once, whichever of them are cached."""
     random = randomness.Random(f"several {kind}")
