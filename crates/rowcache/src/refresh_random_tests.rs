@@ -144,7 +144,7 @@ struct Read {
 enum Of {
     Row(i32, Ticket<()>),
     Unit { most: usize, reversed: bool, ticket: Ticket<()> },
-    Refresh(i32, Refresh<()>),
+    Refresh(i32, Box<Refresh<()>>),
 }
 
 fn chosen<T>(among: &[T], number: usize) -> Option<usize> {
@@ -199,7 +199,7 @@ impl World {
                 if let Some(at) = chosen(&self.kept, *at) {
                     let (c, kept) = self.kept.remove(at);
                     if *does && let Some(refresh) = self.stage.cache.begin_refresh(kept) {
-                        self.begin(Of::Refresh(c, refresh));
+                        self.begin(Of::Refresh(c, Box::new(refresh)));
                     }
                 }
             }
@@ -270,7 +270,7 @@ impl World {
             }
             Of::Refresh(_, refresh) => {
                 // Few bytes, so that rows at the end go.
-                let ended = stage.cache.end_refresh(refresh, &filled, asked_at, 150);
+                let ended = stage.cache.end_refresh(*refresh, &filled, asked_at, 150);
                 self.refreshed += u64::from(ended.installed == Installed::Row);
             }
         }
