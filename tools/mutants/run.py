@@ -46,7 +46,13 @@ HISTORIES = {
         "search::tests",
         "tier::tests",
     ],
-    "rowcache": ["intents::table::tests", "remade_tests", "claims::tests"],
+    "rowcache": [
+        "intents::table::tests",
+        "remade_tests",
+        "claims::tests",
+        "refresh::tests",
+        "amend::tests",
+    ],
     "ring": [
         "gates::tests",
         "dirty::tests",
