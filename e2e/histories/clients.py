@@ -155,7 +155,8 @@ class Client(Feeds):
     def step(self):
         random = self.random
         if random.random() < 0.2:
-            return self.step_of_feed()
+            self.step_of_feed()
+            return
         partition, row = int(random.random() ** 2 * PARTITIONS), int(random.random() ** 2 * ROWS)
         luck = random.random() * (0.65 if self.only_reads else 1)
         if luck < 0.08:
