@@ -1,8 +1,10 @@
 //! The front end of a test.
 
+use std::backtrace::Backtrace;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use afterglow::config::HostPort;
@@ -39,6 +41,24 @@ impl Default for Shape {
             backend_tls: None,
         }
     }
+}
+
+/// Has panics of reactors written to the standard error as they happen. What a test prints is kept
+/// until its end, and lost if the process aborts: as it does where a task panics while it is
+/// dropped.
+fn show_panics_of_reactors() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let thread = std::thread::current();
+            if let Some(name) = thread.name().filter(|name| name.starts_with("reactor-")) {
+                let trace = Backtrace::force_capture();
+                let _ = writeln!(std::io::stderr(), "{name}: {panic}\n{trace}");
+            }
+            before(panic);
+        }));
+    });
 }
 
 impl Proxy {
@@ -101,6 +121,7 @@ impl Proxy {
         router: Arc<dyn Router>,
         Shape { reactors, plans, ring, tls, backend_tls }: Shape,
     ) -> Self {
+        show_panics_of_reactors();
         let reactors =
             Reactors::start(&ReactorsConfig { threads: Some(reactors), driver }).unwrap();
         let config = CqlFrontEndConfig {
