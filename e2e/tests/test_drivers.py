@@ -150,7 +150,9 @@ def test_alter_table_in_a_loop_is_never_heard_of_as_unprepared(client, language,
 def test_directly_the_same_loop_is_heard_of(client, language, key, cassandra, rows, tmp_path):
     with Client(build(language), cassandra, rows, tmp_path / "log") as straight:
         assert connections_to(cassandra.address, cassandra.port, straight.pid)
-        assert alter_in_a_loop(straight, key + 3, f"{language}_d", 2) > 0
+        # Whether a statement comes before the news of a column is chance: as often as above.
+        loops = (alter_in_a_loop(straight, key + 3, f"{language}_d{n}_", 2) for n in range(4))
+        assert any(heard > 0 for heard in loops)
 
 
 def works(client, *command):
