@@ -219,6 +219,15 @@ fn oldest_but_for_none(world: &mut World, life: &mut Life, key: &[u8]) -> u32 {
     panic!("no test: {:?}", life.core.stats());
 }
 
+/// The same for the object `key`, read often enough to be worth keeping. Its segment and its hash.
+fn oldest_and_worth_keeping(world: &mut World, life: &mut Life) -> (u32, u64) {
+    let segment = oldest_but_for_none(world, life, b"key");
+    let hash = life.core.hash(NS as u16, b"key");
+    let read = (0..3).all(|_| life.core.shard(hash).index.lookup(hash).is_some());
+    assert!(read, "no test: it is gone");
+    (segment, hash)
+}
+
 /// Reads an object that DRAM does not have. A reclaim of its own segment begins, whose footer
 /// cannot be read; the read ends `turns` turns later. False if the reclaim is over by then.
 fn read_while_reclaimed_blindly(turns: usize) -> bool {
@@ -270,13 +279,7 @@ fn what_a_read_brings_from_a_segment_that_is_reclaimed_blindly_is_written_again(
 #[test]
 fn what_a_reclaim_gives_up_while_dram_holds_it_is_a_lost_copy_and_no_lost_object() {
     let (mut world, mut life) = world(1);
-    let segment = oldest_but_for_none(&mut world, &mut life, b"key");
-    let hash = life.core.hash(NS as u16, b"key");
-    // Read often enough to be worth keeping.
-    assert!(
-        (0..3).all(|_| life.core.shard(hash).index.lookup(hash).is_some()),
-        "no test: it is gone"
-    );
+    let (segment, hash) = oldest_and_worth_keeping(&mut world, &mut life);
     // The footer is read first, then the record.
     world.machine.hold_up(SimIo::Read, 1, 100);
     for n in 0..40 {
@@ -309,12 +312,7 @@ fn what_a_reclaim_gives_up_while_dram_holds_it_is_a_lost_copy_and_no_lost_object
 #[test]
 fn a_reclaim_while_the_index_loads_does_not_write_again_what_the_journal_contradicts() {
     let (mut world, mut life) = world(1);
-    let segment = oldest_but_for_none(&mut world, &mut life, b"key");
-    let hash = life.core.hash(NS as u16, b"key");
-    assert!(
-        (0..3).all(|_| life.core.shard(hash).index.lookup(hash).is_some()),
-        "no test: it is gone"
-    );
+    let (segment, hash) = oldest_and_worth_keeping(&mut world, &mut life);
     checkpoint(&mut world, &mut life);
     assert_eq!(life.core.table.state(segment), SegmentState::Sealed, "no test: reclaimed");
     life.namespaces[NS].remove(b"key");
