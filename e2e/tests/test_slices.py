@@ -41,16 +41,20 @@ def some(random, kind):
             return data
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("order", ("ASC", "DESC"))
-def test_a_slice_is_the_databases_own(kind, order, table, clients, afterglow):
-    random = randomness.Random(f"{kind} {order}")
-    past, through = clients
+def create_ordered(through, table, kind, order):
     made = through.query(
         f"CREATE TABLE {table} (k int, c {kind.name}, v int, PRIMARY KEY (k, c)) "
         f"WITH CLUSTERING ORDER BY (c {order})"
     )
     assert made.error is None, made
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("order", ("ASC", "DESC"))
+def test_a_slice_is_the_databases_own(kind, order, table, clients, afterglow):
+    random = randomness.Random(f"{kind} {order}")
+    past, through = clients
+    create_ordered(through, table, kind, order)
     there = []
     for number in range(ROWS):
         v = number.to_bytes(4, "big")
@@ -85,11 +89,7 @@ def test_a_slice_is_the_databases_own_after_each_write_of_a_row(
     """The unit follows the writes: what is read again is one row, at its place."""
     random = randomness.Random(f"written {kind} {order}")
     past, through = clients
-    made = through.query(
-        f"CREATE TABLE {table} (k int, c {kind.name}, v int, PRIMARY KEY (k, c)) "
-        f"WITH CLUSTERING ORDER BY (c {order})"
-    )
-    assert made.error is None, made
+    create_ordered(through, table, kind, order)
     insert = f"INSERT INTO {table} (k, c, v) VALUES (1, ?, ?)"
     there = [some(random, kind) for _ in range(ROWS)]
     for c in there:
