@@ -12,7 +12,7 @@ use crate::gate::{Bypass, Join};
 use crate::lease::LeaseRow;
 use crate::restart::{Start, start};
 use crate::serve::{CachePermission, NotCached};
-use crate::testing::{AllExclusive, TestClock, open_engine};
+use crate::testing::{OnePolicy, TestClock, open_engine};
 use crate::write_in_flight::{Answered, InDoubt};
 use crate::write_scope::{Tables, WriteScope};
 
@@ -20,7 +20,7 @@ use crate::write_scope::{Tables, WriteScope};
 struct House {
     engine: Cache,
     clock: Arc<TestClock>,
-    policies: Arc<AllExclusive>,
+    policies: Arc<OnePolicy>,
     directory: TempDir,
 }
 
@@ -152,7 +152,7 @@ fn no_claim_counts_while_the_new_one_cannot_be_written() {
     let in_the_way = house.directory.path().join("instance.toml.new");
     let _ = std::fs::remove_file(&in_the_way);
     std::fs::create_dir(&in_the_way).unwrap();
-    house.policies.0.store(1, Ordering::Relaxed);
+    house.policies.generation.store(1, Ordering::Relaxed);
     assert_eq!(claims.claim(), Err(NotCached::NoLease), "the claim was made under other policies");
     claims.tick(1, || "a.b=exclusive".to_owned());
     assert_eq!(claims.claim(), Err(NotCached::NoLease), "a restart would believe the old one");

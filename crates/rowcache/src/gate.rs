@@ -250,6 +250,11 @@ impl<W> Stripe<W> {
         &mut self.slots[(slot % SLOTS_PER_STRIPE) as usize]
     }
 
+    /// Which writes have begun so far that may touch rows of a table in a slot.
+    fn stamp(&mut self, wide: &Wide, table: u32, slot: u32) -> Stamp {
+        Stamp { slot: self.slot(slot).version, wide: wide.version_of(table) }
+    }
+
     fn closed(&mut self, slot: u32, now: Millis) -> Option<Bypass> {
         if self.slot(slot).writers > 0 {
             return Some(Bypass::WriteInFlight);
@@ -439,7 +444,7 @@ impl<W> Gates<W> {
         if let Some(bypass) = stripe.closed(slot, now).filter(stops) {
             return Join::Bypass(bypass);
         }
-        let stamp = Stamp { slot: stripe.slot(slot).version, wide: wide.version_of(table) };
+        let stamp = stripe.stamp(&wide, table, slot);
         if let Some(fill) = stripe.fills.get_mut(key).and_then(|fills| fills.last_mut())
             && fill.stamp == stamp
             && fill.claim == claim
@@ -471,11 +476,10 @@ impl<W> Gates<W> {
     ) -> Option<Ticket<W>> {
         let wide = self.wide.read();
         let mut stripe = self.stripe(slot).lock();
-        let present = Stamp { slot: stripe.slot(slot).version, wide: wide.version_of(table) };
+        let present = stripe.stamp(&wide, table, slot);
         let closed = wide.closed(table, now).or(stripe.closed(slot, now));
         let held = wide.is_held(table, now) || stripe.is_held(slot, now);
-        let mut fills = stripe.fills.get(key).into_iter().flatten();
-        let is_led = fills.any(|fill| fill.stamp == present);
+        let is_led = stripe.fills.get(key).is_some_and(|of| of.iter().any(|f| f.stamp == present));
         if present != stamp || closed.is_some() || held || is_led {
             return None;
         }
@@ -492,7 +496,7 @@ impl<W> Gates<W> {
         let mut stripe = self.stripe(slot).lock();
         let sole = wide.writers(table) == 0 && stripe.slot(slot).writers == 1;
         let held = wide.is_held(table, now) || stripe.is_held(slot, now);
-        let stamp = Stamp { slot: stripe.slot(slot).version, wide: wide.version_of(table) };
+        let stamp = stripe.stamp(&wide, table, slot);
         (sole && !held).then_some(stamp)
     }
 
@@ -507,7 +511,7 @@ impl<W> Gates<W> {
     ) -> bool {
         let wide = self.wide.read();
         let mut stripe = self.stripe(slot).lock();
-        let present = Stamp { slot: stripe.slot(slot).version, wide: wide.version_of(table) };
+        let present = stripe.stamp(&wide, table, slot);
         if present != stamp {
             return false;
         }
@@ -561,7 +565,7 @@ impl<W> Ticket<W> {
         self.done = true;
         let wide = self.gates.wide.read();
         let mut stripe = self.gates.stripe(self.slot).lock();
-        let now = Stamp { slot: stripe.slot(self.slot).version, wide: wide.version_of(self.table) };
+        let now = stripe.stamp(&wide, self.table, self.slot);
         let fill = stripe
             .take_fill(&self.key, self.id)
             .expect("a ticket's fill stays until it is finished");

@@ -2,6 +2,8 @@
 //! order, before a database whose last write wins and whose tombstones last. Every hit is what the
 //! database has.
 
+use std::sync::atomic::AtomicU64;
+
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 

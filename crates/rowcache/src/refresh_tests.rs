@@ -1,7 +1,7 @@
 //! Which units follow a write of one row, and what another write, a hold or a fill in between does.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use afterglow_cql::plan::{Plan, analyse, defined_tables};
@@ -14,11 +14,11 @@ use super::*;
 use crate::clock::Clock;
 use crate::gate::{Bypass, Join};
 use crate::intents::IntentTable;
-use crate::policy::{Policies, Policy};
+use crate::policy::Policies;
 use crate::row::read_fill;
 use crate::row_cache::Parts;
 use crate::tables::Index;
-use crate::testing::{TestClock, open_engine};
+use crate::testing::{OnePolicy, TestClock, open_engine};
 use crate::unit::{UnitAsked, read_unit};
 use crate::write_in_flight::{Answered, Followed, InDoubt, WriteInFlight};
 
@@ -28,27 +28,6 @@ mod random;
 /// Seconds of the hold.
 const HOLD: u32 = 600;
 const BYTES: usize = 1 << 16;
-
-/// One policy for all tables.
-#[derive(Default)]
-struct OnePolicy {
-    generation: AtomicU64,
-    bounded: AtomicBool,
-}
-
-impl Policies for OnePolicy {
-    fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Relaxed)
-    }
-
-    fn policy(&self, _keyspace: &str, _table: &str) -> (u64, Policy) {
-        let policy = match self.bounded.load(Ordering::Relaxed) {
-            true => Policy::MaxStaleness(Duration::from_secs(1_000)),
-            false => Policy::Exclusive,
-        };
-        (self.generation(), policy)
-    }
-}
 
 /// `v` by `c`: the rows of the partition 1.
 type Rows = BTreeMap<i32, i32>;
@@ -482,7 +461,7 @@ fn another_schema_policy_or_claim_leaves_no_unit() {
         assert_eq!(stage.unit(), None);
     }
     // Others may write.
-    stage.policies.bounded.store(true, Ordering::Relaxed);
+    stage.policies.bound.store(1_000, Ordering::Relaxed);
     stage.fill(&rows([10, 20]), 9);
     assert!(stage.settled(stage.begin(&insert(15))).is_none());
 }

@@ -2,6 +2,7 @@
 //! last write wins. Some writes are in doubt and sent again. Every hit is what the database has.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};

@@ -1,7 +1,7 @@
 //! Which writes a cached row follows, and what of the new row is served for how long.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use afterglow_cql::plan::{Column, Plan, ReadPlan, RowKey, analyse};
@@ -16,11 +16,10 @@ use crate::clock::Clock;
 use crate::gate::{GateScope, Join, Settled};
 use crate::install::{Installed, ReturnedFill};
 use crate::intents::IntentTable;
-use crate::policy::{Policies, Policy};
 use crate::row::Filled;
 use crate::row_cache::Parts;
 use crate::tables::Index;
-use crate::testing::{TestClock, open_engine};
+use crate::testing::{OnePolicy, TestClock, open_engine};
 use crate::write_in_flight::{Answered, Followed, InDoubt, RowOutcome, WriteInFlight};
 
 /// Seconds of the bound, of the hold and of what is weak.
@@ -31,27 +30,6 @@ const WEAK: u32 = 60;
 const OLD: i64 = 1_000;
 const NEW: i64 = 1_001;
 const UPDATE: &str = "UPDATE ks.t SET v = 'new' WHERE k = 1";
-
-/// One policy for all tables.
-#[derive(Default)]
-struct OnePolicy {
-    generation: AtomicU64,
-    bounded: AtomicBool,
-}
-
-impl Policies for OnePolicy {
-    fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Relaxed)
-    }
-
-    fn policy(&self, _keyspace: &str, _table: &str) -> (u64, Policy) {
-        let policy = match self.bounded.load(Ordering::Relaxed) {
-            true => Policy::MaxStaleness(Duration::from_secs(BOUND.into())),
-            false => Policy::Exclusive,
-        };
-        (self.generation(), policy)
-    }
-}
 
 /// A cache of `ks.t (k int PRIMARY KEY, v text, w text)`, and the row of key 1.
 struct Stage {
@@ -99,7 +77,7 @@ impl Stage {
         let directory = TempDir::new().unwrap();
         let (engine, clock) = (open_engine(directory.path()), TestClock::new());
         let policies = Arc::<OnePolicy>::default();
-        policies.bounded.store(bounded, Ordering::Relaxed);
+        policies.bound.store(if bounded { BOUND } else { 0 }, Ordering::Relaxed);
         let cache = cache(&engine, &directory.path().join("intents"), &clock, &policies);
         let schema = Arc::new(Schema::of_tables([TableSchema {
             partition_key: vec![Column::new("k", "int")],

@@ -41,17 +41,25 @@ impl Clock for TestClock {
     }
 }
 
-/// Every table under `exclusive`, at that generation.
+/// One policy for all tables, at that generation: `exclusive` unless there is a bound.
 #[derive(Default)]
-pub struct AllExclusive(pub AtomicU64);
+pub struct OnePolicy {
+    pub generation: AtomicU64,
+    /// Seconds that a row may be stale; 0 for `exclusive`.
+    pub bound: AtomicU32,
+}
 
-impl Policies for AllExclusive {
+impl Policies for OnePolicy {
     fn generation(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.generation.load(Ordering::Relaxed)
     }
 
     fn policy(&self, _keyspace: &str, _table: &str) -> (u64, Policy) {
-        (self.generation(), Policy::Exclusive)
+        let policy = match self.bound.load(Ordering::Relaxed) {
+            0 => Policy::Exclusive,
+            seconds => Policy::MaxStaleness(Duration::from_secs(seconds.into())),
+        };
+        (self.generation(), policy)
     }
 }
 
@@ -78,7 +86,7 @@ pub fn cache_of_boot<W>(
         rows,
         intents,
         unsettled: unsettled.intents,
-        policies: Arc::new(AllExclusive::default()),
+        policies: Arc::new(OnePolicy::default()),
         hold: Duration::from_secs(600),
         clock: clock.clone(),
         boot,

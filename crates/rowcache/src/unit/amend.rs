@@ -1,8 +1,7 @@
 //! A unit after a write of one row: the row as the database has it now, at its place.
 
-use afterglow_cql::plan::{RowKey, Slice, TableSchema};
+use afterglow_cql::plan::{RowKey, TableSchema};
 
-use super::row::find;
 use super::sizes::{MOST_ROWS, rounded};
 use super::{Cells, RowBytes, StoredUnit, Unanswered, begin, end, push};
 use crate::row::StoredRow;
@@ -19,6 +18,9 @@ pub(crate) enum Coverage {
 impl StoredUnit<'_> {
     /// Whether it tells of the row of `table` with this key. `None` if that is not certain.
     pub(crate) fn coverage(&self, table: &TableSchema, key: &RowKey) -> Option<Coverage> {
+        if !table.statics.is_empty() {
+            return None;
+        }
         match self.place(table, key) {
             Ok(_) => Some(Coverage::Within),
             Err(Unanswered::Beyond) => Some(Coverage::Beyond),
@@ -36,6 +38,9 @@ impl StoredUnit<'_> {
         row: &StoredRow<'_>,
         most_bytes: usize,
     ) -> Option<Vec<u8>> {
+        if !table.statics.is_empty() {
+            return None;
+        }
         let (mut rows, place) = self.place(table, key).ok()?;
         let most_rows = if self.whole { MOST_ROWS } else { rounded(rows.len()) };
         let mut new = Vec::new();
@@ -52,25 +57,6 @@ impl StoredUnit<'_> {
             Err(at) => drop(rows.splice(at..at, changed.iter().copied())),
         }
         self.of_rows(row.fingerprint(), &rows, most_rows as usize, most_bytes)
-    }
-
-    /// All rows, and where the row is or would be among them.
-    fn place(
-        &self,
-        table: &TableSchema,
-        key: &RowKey,
-    ) -> Result<(Vec<RowBytes<'_>>, Result<usize, usize>), Unanswered> {
-        let clustering = table.clustering.len();
-        if self.columns != clustering + table.values().count() || !table.statics.is_empty() {
-            return Err(Unanswered::Corrupt);
-        }
-        let wanted = Slice::of_row(table, key, self.reversed).ok_or(Unanswered::Unordered)?;
-        let rows: Vec<RowBytes<'_>> =
-            self.iter().collect::<Option<_>>().ok_or(Unanswered::Corrupt)?;
-        match find(&rows, clustering, &wanted)? {
-            Err(at) if at == rows.len() && !self.whole => Err(Unanswered::Beyond),
-            place => Ok((rows, place)),
-        }
     }
 
     fn of_rows(

@@ -16,13 +16,8 @@ impl StoredUnit<'_> {
     /// Why the unit does not tell.
     pub fn row(&self, table: &TableSchema, key: &RowKey) -> Result<Vec<u8>, Unanswered> {
         let (clustering, mut stored) = (table.clustering.len(), Vec::new());
-        if self.columns != clustering + table.values().count() {
-            return Err(Unanswered::Corrupt);
-        }
-        let wanted = Slice::of_row(table, key, self.reversed).ok_or(Unanswered::Unordered)?;
-        let rows: Vec<RowBytes<'_>> =
-            self.iter().collect::<Option<_>>().ok_or(Unanswered::Corrupt)?;
-        match find(&rows, clustering, &wanted)? {
+        let (rows, place) = self.place(table, key)?;
+        match place {
             Ok(at) => {
                 let values = Cells { rest: rows[at] }.skip(clustering);
                 let cells: Vec<Cell<'_>> =
@@ -31,18 +26,39 @@ impl StoredUnit<'_> {
                 let stored_all = is_whole && encode(self.fingerprint, &cells, &mut stored);
                 if stored_all { Ok(stored) } else { Err(Unanswered::Corrupt) }
             }
-            Err(at) if at < rows.len() || self.whole => {
+            Err(_) => {
                 encode_absent(self.fingerprint, &mut stored);
                 Ok(stored)
             }
-            Err(_) => Err(Unanswered::Beyond),
+        }
+    }
+
+    /// All rows, and where the row of `table` with this key is or would be among them.
+    ///
+    /// # Errors
+    /// Why the unit does not tell.
+    pub(super) fn place(
+        &self,
+        table: &TableSchema,
+        key: &RowKey,
+    ) -> Result<(Vec<RowBytes<'_>>, Result<usize, usize>), Unanswered> {
+        let clustering = table.clustering.len();
+        if self.columns != clustering + table.values().count() {
+            return Err(Unanswered::Corrupt);
+        }
+        let wanted = Slice::of_row(table, key, self.reversed).ok_or(Unanswered::Unordered)?;
+        let rows: Vec<RowBytes<'_>> =
+            self.iter().collect::<Option<_>>().ok_or(Unanswered::Corrupt)?;
+        match find(&rows, clustering, &wanted)? {
+            Err(at) if at == rows.len() && !self.whole => Err(Unanswered::Beyond),
+            place => Ok((rows, place)),
         }
     }
 }
 
 /// Where the wanted row is, or how many rows are before it. Rows are in the order that the slice
 /// asks for.
-pub(super) fn find(
+fn find(
     rows: &[RowBytes<'_>],
     clustering: usize,
     wanted: &Slice,
