@@ -45,14 +45,16 @@ impl Default for Shape {
 
 /// Has panics of reactors written to the standard error as they happen. What a test prints is kept
 /// until its end, and lost if the process aborts: as it does where a task panics while it is
-/// dropped.
+/// dropped. Those that a test makes on purpose say so, and are left out.
 fn show_panics_of_reactors() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             let thread = std::thread::current();
-            if let Some(name) = thread.name().filter(|name| name.starts_with("reactor-")) {
+            let is_meant = panic.payload_as_str().is_some_and(|why| why.contains("on purpose"));
+            let name = thread.name().filter(|name| name.starts_with("reactor-") && !is_meant);
+            if let Some(name) = name {
                 let trace = Backtrace::force_capture();
                 let _ = writeln!(std::io::stderr(), "{name}: {panic}\n{trace}");
             }
