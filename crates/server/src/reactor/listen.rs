@@ -19,6 +19,7 @@ use compio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use parking_lot::Mutex;
 
 use super::reactors::{ConnectionGuard, Reactors};
+use super::wake::wake_in_drop;
 
 /// How long to wait after an accept failed (mostly: no descriptors left) before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -127,8 +128,15 @@ impl Drop for SocketFile {
     }
 }
 
-/// Ends the accepting task; used on reactor 0 only.
-struct Stop(futures_channel::oneshot::Sender<()>);
+/// Ends the accepting task on reactor 0 when it is dropped.
+struct Stop(Option<futures_channel::oneshot::Sender<()>>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        let accepting = self.0.take();
+        wake_in_drop(|| drop(accepting));
+    }
+}
 
 impl Listener {
     /// Listens on `address`; `serve` runs on the reactor of each connection, which counts as there
@@ -165,7 +173,7 @@ impl Listener {
                 }
             }
         });
-        let stop = Arc::new(Mutex::new(Some(Stop(stop))));
+        let stop = Arc::new(Mutex::new(Some(Stop(Some(stop)))));
         Self { address, reactors: reactors.clone(), stop, _file: None }
     }
 
@@ -187,7 +195,7 @@ impl Listener {
             }
         });
         let address = SocketAddr::from(([0, 0, 0, 0], 0));
-        let stop = Arc::new(Mutex::new(Some(Stop(stop))));
+        let stop = Arc::new(Mutex::new(Some(Stop(Some(stop)))));
         Self { address, reactors: reactors.clone(), stop, _file: Some(file) }
     }
 
@@ -203,9 +211,7 @@ impl Listener {
 
     /// Takes no further connections; those that are there stay.
     pub fn stop(&self) {
-        if let Some(stop) = self.stop.lock().take() {
-            let _ = stop.0.send(());
-        }
+        drop(self.stop.lock().take());
     }
 }
 

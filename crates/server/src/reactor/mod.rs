@@ -17,4 +17,4 @@ pub use flash::{FlashFile, read_flash};
 pub use listen::{Bound, BoundUnix, ListenError, Listener};
 pub use reactors::{ConnectionGuard, Reactors, ReactorsConfig};
 pub use runtime::Driver;
-pub use wake::{Wake, yield_now};
+pub use wake::{Wake, wake_in_drop, yield_now};

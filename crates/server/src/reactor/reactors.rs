@@ -11,6 +11,7 @@ use futures_util::StreamExt;
 use parking_lot::Mutex;
 
 use super::runtime::{self, Driver};
+use super::wake::wake_in_drop;
 
 /// Starts a task on the reactor it is called from.
 type Job = Box<dyn FnOnce() + Send>;
@@ -40,6 +41,13 @@ impl std::fmt::Debug for Reactors {
 struct Inner {
     reactors: Vec<Reactor>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let reactors = std::mem::take(&mut self.reactors);
+        wake_in_drop(|| drop(reactors));
+    }
 }
 
 struct Reactor {

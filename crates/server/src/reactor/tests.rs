@@ -190,3 +190,14 @@ fn results_come_back_from_another_reactor() {
     assert_eq!(rx.recv().unwrap().as_deref(), Some("reactor-1"));
     reactors.shutdown();
 }
+
+/// Where this fails the process of all tests ends, and says nothing.
+#[test]
+fn a_thread_that_panics_takes_its_listener_along_and_not_the_process() {
+    let thread = std::thread::spawn(|| {
+        let listener = name_server(&reactors(1, Driver::Auto));
+        panic!("on purpose, with {} open", listener.address());
+    });
+    let panic = thread.join().unwrap_err();
+    assert!(panic.downcast_ref::<String>().unwrap().starts_with("on purpose"));
+}

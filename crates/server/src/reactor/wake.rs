@@ -1,4 +1,4 @@
-//! A task of a reactor waiting for another task of the same reactor.
+//! A task of a reactor waiting for another task of the same reactor, and waking one in a destructor.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -17,6 +17,17 @@ pub async fn yield_now() {
     .await;
 }
 
+/// Does what may wake a task, in a destructor: on a thread of its own if this one panics.
+///
+/// The runtime ends the process when a thread that panics wakes a task. One faulty request would
+/// take everybody else's connections with it, and a test that fails would not say why.
+pub fn wake_in_drop(act: impl FnOnce() + Send + 'static) {
+    match std::thread::panicking() {
+        true => drop(std::thread::spawn(act)),
+        false => act(),
+    }
+}
+
 /// Where one task waits until a condition on shared state holds; others call [`Wake::wake`] after
 /// changing the state.
 ///
@@ -29,15 +40,9 @@ pub struct Wake {
 impl Wake {
     /// Has the waiter look again.
     pub fn wake(&self) {
-        match self.waker.take() {
-            // The runtime ends the process when a panicking thread wakes a task. Destructors of a
-            // task that panics come here, and one faulty request must not take everybody else's
-            // connections with it.
-            Some(waker) if std::thread::panicking() => {
-                drop(std::thread::spawn(move || waker.wake()))
-            }
-            Some(waker) => waker.wake(),
-            None => {}
+        if let Some(waker) = self.waker.take() {
+            // Destructors of a task that panics come here.
+            wake_in_drop(|| waker.wake());
         }
     }
 

@@ -19,6 +19,7 @@ use super::fault::LinkFault;
 use super::nearness::Home;
 use super::peer::PeerRecord;
 use crate::metrics::LinkDrop;
+use crate::reactor::wake_in_drop;
 
 /// What a message that waits costs besides its bytes.
 const OVERHEAD: usize = 48;
@@ -296,14 +297,9 @@ impl LiveLink {
     }
 }
 
-/// Wakes the writer, from any thread. The runtime ends the process when a panicking thread wakes a
-/// task, and destructors send messages too.
+/// Wakes the writer, from any thread. Destructors send messages too.
 fn wake(writer: Option<Waker>) {
-    match writer {
-        Some(writer) if std::thread::panicking() => {
-            drop(std::thread::spawn(move || writer.wake()));
-        }
-        Some(writer) => writer.wake(),
-        None => {}
+    if let Some(writer) = writer {
+        wake_in_drop(|| writer.wake());
     }
 }

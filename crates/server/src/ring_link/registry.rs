@@ -17,6 +17,7 @@ use super::fault::LinkFault;
 use super::live::LiveLink;
 use super::peer::{PeerRecord, PeerState};
 use crate::metrics::{LinkDrop, RingLinkMetrics};
+use crate::reactor::wake_in_drop;
 
 /// Links that one member may have, for each that a side dials; a further one replaces the oldest.
 /// Two are usual, as both sides dial. A member that restarts has more until the old ones are seen
@@ -326,10 +327,7 @@ impl Drop for Registered {
             false if registry.is_stopped() => LinkFault::Stopped,
             false => LinkFault::Unwanted,
         });
-        // Whoever hears of it may wake a task, which a thread that panics must not do.
-        match std::thread::panicking() {
-            true => drop(std::thread::spawn(move || registry.unregister(&link, &why))),
-            false => registry.unregister(&link, &why),
-        }
+        // Whoever hears of it may wake a task.
+        wake_in_drop(move || registry.unregister(&link, &why));
     }
 }

@@ -106,8 +106,11 @@ struct Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         self.slow.release();
-        self.front_end.drain(TIMEOUT);
-        self.reactors.shutdown();
+        // A thread that panics must not wake a task: what failed would not be shown.
+        if !std::thread::panicking() {
+            self.front_end.drain(TIMEOUT);
+            self.reactors.shutdown();
+        }
     }
 }
 
