@@ -1,4 +1,4 @@
-//! A task of a reactor waiting for another task of the same reactor, and waking one in a destructor.
+//! A task of a reactor waiting for another task of the same reactor; wakes in destructors.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
