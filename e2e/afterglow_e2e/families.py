@@ -20,6 +20,7 @@ _NOTHING_WRONG = dict.fromkeys(
         "afterglow_engine_copies_refused",
         "afterglow_engine_device_read_errors",
         "afterglow_engine_device_write_errors",
+        "afterglow_engine_devices_silent",
         "afterglow_engine_dropped",
         "afterglow_engine_flash_dropped",
         "afterglow_engine_journal_poisoned",

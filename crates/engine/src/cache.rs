@@ -79,8 +79,8 @@ impl Cache {
     pub fn open(config: Config) -> Result<Self, OpenError> {
         let lock = DirLock::acquire(&config.data_dir)?;
         // Before a size or mode of anything is changed.
-        recovery::refuse_others(&config, &FileMetaStore::new(&config.data_dir))?;
-        let opened = device::open(&config.devices, config.io)?;
+        let without = recovery::refuse_others(&config, &FileMetaStore::new(&config.data_dir))?;
+        let opened = device::open_with(&config.devices, config.io, without)?;
         let journal = open_journal(&config)?;
         let random = || uuid::Uuid::new_v4().as_u64_pair();
         let ((a, b), (c, _)) = (random(), random());
@@ -315,7 +315,9 @@ fn run(background: Background, mut disk: Box<dyn Disk>, shared: &BackgroundThrea
         for d in done.drain(..) {
             background.complete(d);
         }
-        if shared.given_up.load(Ordering::Acquire) {
+        // A device that does not answer holds up no end.
+        let over = background.is_closed() && background.awaits_only_silent_devices();
+        if shared.given_up.load(Ordering::Acquire) || (over && disk.in_flight() > 0) {
             // The kernel may yet write into the buffers of what is in flight: they stay where they
             // are.
             std::mem::forget(disk);

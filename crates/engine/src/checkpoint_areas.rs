@@ -1,40 +1,95 @@
-//! Where checkpoints lie: two areas of the first device, and segments besides where the index has
+//! Where checkpoints lie: in two areas of each *home*, and segments besides where the index has
 //! grown.
 //!
+//! A home is a device with areas. A cache of several devices has two homes, and every checkpoint is
+//! written to both: a device that is lost, or that cannot be written, costs no checkpoint.
+//!
 //! Areas are made for the index that a cache is created with. What a grown index needs beyond them
-//! is taken from the free segments, for both areas alike, *before* the index may grow. So a
-//! checkpoint always has its place. The tables of every checkpoint name these segments, and they
-//! are never given back: a checkpoint that is good must not be written over.
+//! is taken from the free segments of the home's device, for both areas alike, *before* the index
+//! may grow. So a checkpoint always has its place. The tables of every checkpoint name these
+//! segments, and they are never given back: a checkpoint that is good must not be written over.
+//!
+//! A write to an area whose device did not answer may still land there when nobody waits for it any
+//! more ([`CheckpointAreas::late_write`]). Until it is over the area takes no other checkpoint: a
+//! header that lands late would name blocks of another one.
 
 use crate::device::DeviceId;
 use crate::format::checkpoint::{BlockPlace, Header, segments_needed};
 use crate::segment::SegmentTable;
 
-/// Both areas.
+/// Most homes.
+pub const HOMES: usize = 2;
+
+/// A home of checkpoints.
+#[derive(Debug, Clone)]
+pub struct Home {
+    /// Its device.
+    pub device: DeviceId,
+    /// Which of the two homes it is: the tables name the segments of both by that.
+    pub number: usize,
+    /// Offsets of its areas.
+    pub offsets: [u64; 2],
+    /// Bytes of each.
+    pub len: u64,
+    /// Version at which its device joined: it has no checkpoint from before.
+    pub epoch: u64,
+}
+
+/// One of the two areas of a home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AreaAt {
+    /// The home, by its place in the list.
+    pub home: usize,
+    /// The area.
+    pub which: u32,
+}
+
+/// A home with what is known of it while the cache is open.
+#[derive(Debug, Clone)]
+struct HomeInUse {
+    home: Home,
+    /// Segments of each area.
+    segments: [Vec<u32>; 2],
+    /// Writes to each area that nobody waits for any more.
+    late: [u32; 2],
+}
+
+/// The areas of all homes.
 #[derive(Debug, Clone)]
 pub struct CheckpointAreas {
-    /// Offsets on the first device.
-    offsets: [u64; 2],
-    /// Bytes of each.
-    len: u64,
+    homes: Vec<HomeInUse>,
     /// Most bytes of tables that are reckoned with.
     tables: u64,
-    /// Segments of each.
-    segments: [Vec<u32>; 2],
 }
 
 impl CheckpointAreas {
-    /// The areas at both offsets, of so many bytes, for tables of at most `tables` bytes.
-    pub fn new([first, second, len]: [u64; 3], tables: u64) -> Self {
-        Self { offsets: [first, second], len, tables, segments: [Vec::new(), Vec::new()] }
+    /// The areas of these homes, for tables of at most `tables` bytes.
+    pub fn new(homes: Vec<Home>, tables: u64) -> Self {
+        let in_use = |home| HomeInUse { home, segments: [Vec::new(), Vec::new()], late: [0; 2] };
+        Self { homes: homes.into_iter().map(in_use).collect(), tables }
     }
 
-    /// Recovery: the segments that a checkpoint's tables name. Those that are none, or hold
-    /// something else, are left out: the blocks in them are lost.
-    pub fn restore(&mut self, table: &SegmentTable, segments: &[Vec<u32>; 2]) {
-        for (mine, found) in self.segments.iter_mut().zip(segments) {
+    /// Recovery: the segments of a home that a checkpoint's tables name. Those that are none, or
+    /// hold something else, are left out: the blocks in them are lost.
+    pub fn restore(
+        &mut self,
+        table: &SegmentTable,
+        number: usize,
+        (sequence, segments): (u64, &[Vec<u32>; 2]),
+        is_opened: impl Fn(u32) -> bool,
+    ) {
+        let Some(home) = self.homes.iter_mut().find(|home| home.home.number == number) else {
+            return;
+        };
+        // They were those of another device of that number.
+        if home.home.epoch > sequence {
+            return;
+        }
+        for (mine, found) in home.segments.iter_mut().zip(segments) {
             let keeps = |segment: &u32| {
-                let kept = table.contains(*segment) && table.restore_for_checkpoint(*segment);
+                let kept = table.contains(*segment)
+                    && !is_opened(*segment)
+                    && table.restore_for_checkpoint(*segment);
                 if !kept {
                     tracing::warn!(segment, "a segment of a checkpoint is in use otherwise");
                 }
@@ -44,24 +99,64 @@ impl CheckpointAreas {
         }
     }
 
-    /// Offset of an area.
-    pub fn offset(&self, which: u32) -> u64 {
-        self.offsets[which as usize]
+    /// The homes, by their places in the list.
+    pub fn homes(&self) -> std::ops::Range<usize> {
+        0..self.homes.len()
     }
 
-    /// Bytes of each area.
-    pub fn bytes(&self) -> u64 {
-        self.len
+    /// A home's device.
+    pub fn device(&self, home: usize) -> DeviceId {
+        self.homes[home].home.device
     }
 
-    /// The segments of both.
-    pub fn segments(&self) -> &[Vec<u32>; 2] {
-        &self.segments
+    /// Offset of an area on its home's device.
+    pub fn offset(&self, at: AreaAt) -> u64 {
+        self.homes[at.home].home.offsets[at.which as usize]
+    }
+
+    /// Bytes of each area of a home.
+    pub fn bytes(&self, home: usize) -> u64 {
+        self.homes[home].home.len
+    }
+
+    /// The segments of the home of this number.
+    pub fn segments(&self, number: usize) -> [Vec<u32>; 2] {
+        let home = self.homes.iter().find(|home| home.home.number == number);
+        home.map(|home| home.segments.clone()).unwrap_or_default()
+    }
+
+    /// Segments of all homes.
+    pub fn count(&self) -> usize {
+        self.homes.iter().flat_map(|home| &home.segments).map(Vec::len).sum()
+    }
+
+    /// Whether parts of a home's checkpoints lie on a device.
+    pub fn lies_on(&self, table: &SegmentTable, at: AreaAt, device: DeviceId) -> bool {
+        let home = &self.homes[at.home];
+        home.home.device == device
+            || home.segments[at.which as usize].iter().any(|&s| table.place(s).device == device)
+    }
+
+    /// Whether a checkpoint fits an area, and nothing is on its way there.
+    pub fn takes(&self, table: &SegmentTable, header: &Header, at: AreaAt) -> bool {
+        let home = &self.homes[at.home];
+        home.late[at.which as usize] == 0 && self.fits(table, header, at)
     }
 
     /// Whether a checkpoint fits an area.
-    pub fn fits(&self, table: &SegmentTable, header: &Header, which: u32) -> bool {
-        header.fits(self.len, self.segments[which as usize].len(), table.segment_size())
+    pub fn fits(&self, table: &SegmentTable, header: &Header, at: AreaAt) -> bool {
+        let home = &self.homes[at.home];
+        header.fits(home.home.len, home.segments[at.which as usize].len(), table.segment_size())
+    }
+
+    /// Nobody waits any more for a write to an area, which may still land there.
+    pub fn late_write(&mut self, at: AreaAt) {
+        self.homes[at.home].late[at.which as usize] += 1;
+    }
+
+    /// Such a write is over.
+    pub fn late_write_ended(&mut self, at: AreaAt) {
+        self.homes[at.home].late[at.which as usize] -= 1;
     }
 
     /// Where a block of a checkpoint lies; `None` where its segment is not known.
@@ -69,13 +164,14 @@ impl CheckpointAreas {
         &self,
         table: &SegmentTable,
         header: &Header,
-        which: u32,
+        at: AreaAt,
         (shard, block): (u32, u64),
     ) -> Option<(DeviceId, u64)> {
-        match header.block_at(shard, block, self.len, table.segment_size()) {
-            BlockPlace::Area(offset) => Some((DeviceId(0), self.offset(which) + offset)),
+        let home = &self.homes[at.home];
+        match header.block_at(shard, block, home.home.len, table.segment_size()) {
+            BlockPlace::Area(offset) => Some((home.home.device, self.offset(at) + offset)),
             BlockPlace::Segment(number, offset) => {
-                let segment = *self.segments[which as usize].get(number)?;
+                let segment = *home.segments[at.which as usize].get(number)?;
                 let place = table.place(segment);
                 Some((place.device, place.offset + offset))
             }
@@ -88,17 +184,34 @@ impl CheckpointAreas {
     }
 
     /// Has `take` take segments until checkpoints of shards of `lines` lines have their place in
-    /// both areas. They are an eighth of all at most, and `leave` stay free. Says whether there is
-    /// place now.
+    /// both areas of each home. They are an eighth of all at most for each home, and `leave` stay
+    /// free. Says whether there is place now in a home.
     pub fn make_room(
         &mut self,
         table: &SegmentTable,
-        (shards, lines): (u32, u64),
+        size: (u32, u64),
         leave: u32,
-        mut take: impl FnMut(&SegmentTable) -> Option<u32>,
+        mut take: impl FnMut(&SegmentTable, DeviceId) -> Option<u32>,
+    ) -> bool {
+        let (tables, mut any) = (self.tables, false);
+        for home in &mut self.homes {
+            any |= home.make_room(table, size, tables, leave, &mut take);
+        }
+        any
+    }
+}
+
+impl HomeInUse {
+    fn make_room(
+        &mut self,
+        table: &SegmentTable,
+        (shards, lines): (u32, u64),
+        tables: u64,
+        leave: u32,
+        take: &mut impl FnMut(&SegmentTable, DeviceId) -> Option<u32>,
     ) -> bool {
         let size = table.segment_size();
-        let Some(needed) = segments_needed(shards, lines, self.tables, self.len, size) else {
+        let Some(needed) = segments_needed(shards, lines, tables, self.home.len, size) else {
             return false;
         };
         let missing = |segments: &Vec<u32>| needed.saturating_sub(segments.len() as u64);
@@ -106,14 +219,16 @@ impl CheckpointAreas {
         if more == 0 {
             return true;
         }
+        let device = self.home.device;
         let free = u64::from(table.free_count().saturating_sub(leave));
+        let free = free.min(u64::from(table.free_count_on(device)));
         if needed * 2 > u64::from(table.len()) / 8 || more > free {
             return false;
         }
         for segments in &mut self.segments {
             while (segments.len() as u64) < needed {
                 // Writers may have taken what was free.
-                let Some(segment) = take(table) else { return false };
+                let Some(segment) = take(table, device) else { return false };
                 segments.push(segment);
             }
         }
@@ -138,21 +253,28 @@ mod tests {
     }
 
     fn areas() -> CheckpointAreas {
-        CheckpointAreas::new([4096, 1 << 20, area_len(2, 1023, 4096)], 4096)
+        let home = Home {
+            device: DeviceId(0),
+            number: 0,
+            offsets: [4096, 1 << 20],
+            len: area_len(2, 1023, 4096),
+            epoch: 1,
+        };
+        CheckpointAreas::new(vec![home], 4096)
     }
 
     #[test]
     fn both_areas_get_what_a_grown_index_needs_and_no_more() {
         let (table, mut areas, mut generation) = (table(64), areas(), 0);
-        let mut take = |table: &SegmentTable| {
+        let mut take = |table: &SegmentTable, device| {
             generation += 1;
-            table.take_for_checkpoint(generation)
+            table.take_for_checkpoint(device, generation)
         };
         assert!(areas.make_room(&table, (2, 1023), 0, &mut take));
-        assert_eq!(areas.segments().each_ref().map(Vec::len), [0, 0]);
+        assert_eq!(areas.segments(0).each_ref().map(Vec::len), [0, 0]);
         // Six blocks, of which two fit the area: two segments of two blocks each.
         assert!(areas.make_room(&table, (2, 3 * 1023), 0, &mut take));
-        assert_eq!(areas.segments().each_ref().map(Vec::len), [2, 2]);
+        assert_eq!(areas.segments(0).each_ref().map(Vec::len), [2, 2]);
         assert!(areas.make_room(&table, (2, 3 * 1023), 0, &mut take), "there is place already");
         assert_eq!(table.in_state(SegmentState::Checkpoint).count(), 4);
         assert!(
@@ -168,8 +290,8 @@ mod tests {
         let (table, mut areas) = (table(8), areas());
         let used = table.take_free().unwrap();
         table.open(used, 1, 0, RecordFormat::Compact);
-        areas.restore(&table, &[vec![5, used, 6], vec![7, 99]]);
-        assert_eq!(areas.segments(), &[vec![5], vec![7]]);
+        areas.restore(&table, 0, (9, &[vec![5, used, 6], vec![7, 99]]), |_| false);
+        assert_eq!(areas.segments(0), [vec![5], vec![7]]);
         assert_eq!(table.state(6), SegmentState::Free);
     }
 }

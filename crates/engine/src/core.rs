@@ -42,7 +42,8 @@ pub struct Core {
     pub(crate) streams: Streams,
     /// The devices, for reads.
     pub(crate) set: Arc<dyn DeviceSet>,
-    /// Offsets of the two checkpoint areas on device 0, and their length.
+    /// Offsets of the two checkpoint areas of the first home, and their length.
+    #[cfg(test)]
     pub(crate) areas: [u64; 3],
     pub(crate) reads: BlockingReads,
     pub(crate) journal: Arc<Journal>,

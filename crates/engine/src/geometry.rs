@@ -17,6 +17,8 @@ const MIN_SEGMENT: u64 = if cfg!(test) { 16 << 10 } else { 64 << 10 };
 /// The least number of chunks that may wait for the device. Two are for the background copy, the
 /// rest for what a few simultaneous puts then evict from DRAM.
 const MIN_CHUNKS: u64 = 6;
+/// Writes in flight to each of several devices.
+pub const FEW_IN_FLIGHT: u32 = 2;
 /// Segments a cache should have at least.
 const MANY: u64 = 256;
 /// Segments a cache must have.
@@ -89,6 +91,7 @@ pub fn format(
     let tables = tables_cap(flash, segment_size);
     let lines = (index / 64 / u64::from(config.shards)).max(1);
     let area = area_len(config.shards, lines, tables);
+    let homes = homes(config, infos, area);
     let mut blocks = Vec::new();
     for (n, info) in infos.iter().enumerate() {
         let mut block = Superblock {
@@ -99,7 +102,7 @@ pub fn format(
             size: info.size,
             segment_size,
             segments: 0,
-            area: if n == 0 { area } else { 0 },
+            area: if homes.contains(&n) { area } else { 0 },
             hash_seed,
         };
         let room = info.size.saturating_sub(round_up(block.first_segment(), BLOCK.into()));
@@ -128,6 +131,35 @@ pub fn format(
     Ok(blocks)
 }
 
+/// Of a home's device, this share may be areas; the first one's in any case.
+const AREAS_SHARE: u64 = 4;
+
+/// The devices that checkpoints lie on: the first, and the largest of the others where its areas
+/// leave most of it.
+fn homes(config: &Config, infos: &[DeviceInfo], area: u64) -> Vec<usize> {
+    let others = (1..infos.len())
+        .filter(|&n| may_be_home(&infos[n], area))
+        .filter(|_| has_second_home(config));
+    let second = others.max_by_key(|&n| (infos[n].size, std::cmp::Reverse(n)));
+    [0].into_iter().chain(second).collect()
+}
+
+/// Whether areas of so many bytes leave most of a device.
+pub fn may_be_home(info: &DeviceInfo, area: u64) -> bool {
+    area * 2 * AREAS_SHARE <= info.size
+}
+
+#[cfg(not(test))]
+fn has_second_home(_: &Config) -> bool {
+    true
+}
+
+/// Caches of the simulation that begin as those of format 1 have one home.
+#[cfg(test)]
+fn has_second_home(config: &Config) -> bool {
+    config.fixed_lives == 0
+}
+
 /// Most bytes of index a cache of that much flash may have: what its checkpoint areas were made
 /// for.
 fn index_cap(flash: u64) -> u64 {
@@ -146,16 +178,27 @@ pub fn free_target(segments: u32) -> u32 {
     (segments / 128).clamp(3, 64)
 }
 
-/// Refuses a number of shards whose checkpoints would not fit the areas that were made for another.
+/// Divides memory so that checkpoints fit their areas, of so many bytes. Refuses a number of shards
+/// with which they never would.
 pub fn check_area(
     config: &Config,
     flash: u64,
     memory: &Memory,
-    blocks: &[Superblock],
-) -> Result<(), OpenError> {
-    let tables = tables_cap(flash, blocks[0].segment_size);
-    if area_len(config.shards, memory.lines as u64, tables) <= blocks[0].area {
-        return Ok(());
+    (segment_size, area): (u32, u64),
+) -> Result<Memory, OpenError> {
+    let tables = tables_cap(flash, segment_size);
+    let fits = |lines: usize| area_len(config.shards, lines as u64, tables) <= area;
+    if fits(memory.lines) {
+        return Ok(*memory);
+    }
+    // Devices may have joined since the areas were made: the index begins as large as it may.
+    let (mut least, mut most) = (0, memory.lines);
+    while least < most {
+        let lines = (least + most).div_ceil(2);
+        (least, most) = if fits(lines) { (lines, most) } else { (least, lines - 1) };
+    }
+    if least > 0 && config.index_memory.is_none() {
+        return Ok(Memory { lines: least, lines_now: least, ..*memory });
     }
     let why = format!(
         "{} shards are more than the checkpoint areas of this cache were made for: configure as many as when it was created, or \
@@ -178,7 +221,9 @@ pub fn memory(config: &Config, flash: u64, segment_size: u32) -> Result<Memory, 
     // Open chunks of the streams, closed ones on their way, footers and what checkpoints and
     // loading hold.
     let chunks = (config.memory / 16 / chunk).clamp(MIN_CHUNKS, 64);
-    let buffers = (chunks + 3 + 2) * chunk;
+    // A device that does not answer keeps what it has in flight.
+    let kept = config.devices.len().saturating_sub(1) as u64 * u64::from(FEW_IN_FLIGHT);
+    let buffers = (chunks + 3 + 2 + kept) * chunk;
     // What open segments remember of their records, footers on their way, and the process itself.
     let rest = u64::from(segment_size).min(config.memory / 16);
     // Four bytes for each object the DRAM tier could hold, or for those on flash if these are more:

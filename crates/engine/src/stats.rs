@@ -83,6 +83,7 @@ pub struct EngineCounters {
     pub(crate) device_reads: Counter,
     pub(crate) read_errors: Counter,
     pub(crate) write_errors: Counter,
+    pub(crate) devices_silent: Counter,
     pub(crate) checkpoints: Counter,
     pub(crate) checkpoint_failures: Counter,
     pub(crate) lost_index_blocks: Counter,
@@ -118,6 +119,7 @@ impl EngineCounters {
             device_reads: self.device_reads.get(),
             read_errors: self.read_errors.get(),
             write_errors: self.write_errors.get(),
+            devices_silent: self.devices_silent.get(),
             checkpoints: self.checkpoints.get(),
             checkpoint_failures: self.checkpoint_failures.get(),
             lost_index_blocks: self.lost_index_blocks.get(),
@@ -192,6 +194,8 @@ pub struct EngineTotals {
     pub read_errors: u64,
     /// Device writes and flushes that failed.
     pub write_errors: u64,
+    /// How often a device did not answer and was left alone until it did.
+    pub devices_silent: u64,
     /// Checkpoints completed.
     pub checkpoints: u64,
     /// Checkpoints given up.

@@ -10,7 +10,7 @@ use afterglow_engine::format::footer::{self, SegmentId};
 use afterglow_engine::format::footer_entries::{EntryList, FooterEntry};
 use afterglow_engine::format::journal::{self, Event};
 use afterglow_engine::format::record::{self, Meta, RecordContext, RecordFormat};
-use afterglow_engine::format::state::{NamespaceRecord, StateFile};
+use afterglow_engine::format::state::{DeviceRecord, NamespaceRecord, StateFile};
 use afterglow_engine::format::superblock::{Found, RESERVED, Superblock};
 use afterglow_engine::{Durability, NamespaceOptions};
 
@@ -287,6 +287,7 @@ fn tables_seeds() -> Vec<Vec<u8>> {
             segments: vec![segment; n.into()],
             namespaces: vec![ns(0, n.into()), ns(1, 0)],
             areas: [vec![4; n.into()], vec![]],
+            second: [vec![], vec![4; (n / 2).into()]],
         };
         [vec![n], tables.encode()].concat()
     };
@@ -334,6 +335,14 @@ fn state_seeds() -> Vec<Vec<u8>> {
         kill: 7,
         journal_gaps: id == 1,
     };
+    let device = |id: u16| DeviceRecord {
+        id: id.into(),
+        epoch: 1 + u64::from(id),
+        base: u32::from(id) * 9,
+        segments: 9,
+        home: u32::from(id) % 3,
+        path: "/dev/nvme0n1".into(),
+    };
     let seed = |n| {
         let state = StateFile {
             clean: n == 0,
@@ -347,6 +356,7 @@ fn state_seeds() -> Vec<Vec<u8>> {
             checkpoint: 8,
             journal_epoch: 1,
             namespaces: (0..n).map(ns).collect(),
+            devices: (0..n).map(device).collect(),
         };
         both(&state.encode())
     };

@@ -23,11 +23,12 @@
 use crate::sync::atomic::Ordering;
 use std::io;
 
-use super::parts::checkpoint::{CheckpointIo, CheckpointPhase, CheckpointRun, Todo};
+use super::parts::checkpoint::{AreaAt, CheckpointIo, CheckpointPhase, CheckpointRun, Todo};
 use super::state::bytes;
 use super::{Background, Purpose};
+use crate::checkpoint_areas::CheckpointAreas;
 use crate::core::Core;
-use crate::device::{AlignedBuf, DeviceId, Io, IoKind, IoOutput};
+use crate::device::{AlignedBuf, DeviceId, Io, IoKind, IoOutput, WriteBuf};
 #[cfg(test)]
 use crate::format::checkpoint::SEGMENT_ENTRY;
 use crate::format::checkpoint::{
@@ -38,6 +39,7 @@ use crate::format::record::RecordFormat;
 use crate::format::{BLOCK, round_up};
 #[cfg(test)]
 use crate::index::Slot;
+use crate::segment::SegmentTable;
 
 /// I/Os of a checkpoint in flight.
 const IN_FLIGHT: usize = 4;
@@ -81,8 +83,8 @@ impl Background {
         }
         self.issue_checkpoint(out);
         let Some(run) = &self.checkpoint.run else { return };
-        if run.in_flight == 0 && (run.failed || run.todo.is_empty()) {
-            if run.phase == CheckpointPhase::Blocks && !run.failed && !self.are_lines_true() {
+        if run.in_flight == 0 && (run.has_failed() || run.todo.is_empty()) {
+            if run.phase == CheckpointPhase::Blocks && !run.has_failed() && !self.are_lines_true() {
                 coverage_mark!(CheckpointWaited);
                 return;
             }
@@ -149,8 +151,8 @@ impl Background {
         // and nothing else.
         let position = core.table.oldest_open_position().map_or(head, |p| p.min(head));
         let namespaces = core.namespaces.list.read().iter().map(|ns| ns.kills()).collect();
-        let areas = self.checkpoint.areas.segments().clone();
-        let tables = Tables { segments: core.table.entries(), namespaces, areas };
+        let [areas, second] = [0, 1].map(|number| self.checkpoint.areas.segments(number));
+        let tables = Tables { segments: core.table.entries(), namespaces, areas, second };
         let lines = core.shards.iter().map(|slot| slot.index.lines()).max().unwrap_or(0) as u64;
         let base = core.shards[0].index.base_lines() as u64;
         // A version, never used before: blocks of an attempt that failed must not pass for blocks
@@ -178,10 +180,13 @@ impl Background {
         self.checkpoint.wanted = false;
         (self.checkpoint.head, self.checkpoint.opened) = (head, core.table.opened());
         self.checkpoint.appended = core.table.appended();
-        if !self.checkpoint.areas.fits(&core.table, &header, which) {
-            self.let_indexes_go();
-            return self.make_it_fit(&header);
-        }
+        let homes = match self.homes_for(&header, which) {
+            Ok(homes) => homes,
+            Err(fits) => {
+                self.let_indexes_go();
+                return if fits { self.fail_checkpoint() } else { self.make_it_fit(&header) };
+            }
+        };
         if header.grown {
             coverage_mark!(CheckpointGrown);
         }
@@ -189,7 +194,7 @@ impl Background {
             .flat_map(|s| (0..header.blocks_per_shard()).map(move |b| Todo::Block(s, b)));
         let pieces = (0..encoded.len()).step_by(PIECE).map(Todo::Tables);
         let todo = blocks.chain(pieces).collect();
-        let (phase, in_flight, failed) = (CheckpointPhase::Blocks, 0, false);
+        let (phase, in_flight) = (CheckpointPhase::Blocks, 0);
         self.checkpoint.run = Some(CheckpointRun {
             header,
             which,
@@ -197,9 +202,28 @@ impl Background {
             phase,
             todo,
             in_flight,
-            failed,
+            homes,
             named_before: None,
         });
+    }
+
+    /// The homes that take a checkpoint now. `Err` where none does: whether it would fit one.
+    fn homes_for(&self, header: &Header, which: u32) -> Result<Vec<usize>, bool> {
+        let (areas, table) = (&self.checkpoint.areas, &self.core.table);
+        let at = |home| AreaAt { home, which };
+        let fits = |home: &usize| areas.fits(table, header, at(*home));
+        let takes = |home: &usize| {
+            let answers = !self.devices[usize::from(areas.device(*home).0)].silent;
+            answers && areas.takes(table, header, at(*home))
+        };
+        let homes: Vec<usize> = areas.homes().filter(takes).collect();
+        if homes.is_empty() { Err(areas.homes().any(|home| fits(&home))) } else { Ok(homes) }
+    }
+
+    /// It is tried again later.
+    fn fail_checkpoint(&mut self) {
+        self.core.totals.checkpoint_failures.inc();
+        self.checkpoint.ended = Some(self.core.time.millis());
     }
 
     /// Indexes may grow again, and slots may move between all lines.
@@ -225,11 +249,10 @@ impl Background {
         }
         let empty = Header { tables_len: 0, ..*header };
         let which = self.checkpoint.last.map_or(0, |(_, which)| 1 - which);
-        if self.checkpoint.areas.fits(&self.core.table, &empty, which) {
+        if matches!(self.homes_for(&empty, which), Ok(_) | Err(true)) {
             return self.shrink_tables();
         }
-        self.core.totals.checkpoint_failures.inc();
-        self.checkpoint.ended = Some(self.core.time.millis());
+        self.fail_checkpoint();
     }
 
     /// The kill tables do not fit the area: the namespace with the largest one is cleared, and with
@@ -250,59 +273,85 @@ impl Background {
     fn issue_checkpoint(&mut self, out: &mut Vec<Io>) {
         loop {
             let Some(run) = &mut self.checkpoint.run else { return };
-            if run.in_flight >= IN_FLIGHT || run.failed {
+            if run.in_flight >= IN_FLIGHT || run.has_failed() {
                 return;
             }
             let Some(todo) = run.todo.pop_front() else { return };
-            run.in_flight += 1;
-            let (header, which) = (run.header, run.which);
-            let area = self.checkpoint.areas.offset(which);
-            let block_at = |block: (u32, u64)| {
-                let at = self.checkpoint.areas.block(&self.core.table, &header, which, block);
-                let (device, offset) = at.expect("a checkpoint is begun where it has its place");
-                (device.0, offset)
-            };
-            let (part, device, offset, kind) = match todo {
+            match todo {
                 Todo::Block(shard, block) => {
-                    let (device, offset) = block_at((shard, block));
+                    let header = run.header;
                     let data = self.capture(&header, shard, block);
-                    self.core.totals.metadata_bytes.add(data.len() as u64);
-                    (CheckpointIo::Write, device, offset, IoKind::Write { data: data.into() })
+                    self.write_checkpoint(out, data, |areas, table, at| {
+                        let place = areas.block(table, &header, at, (shard, block));
+                        place.expect("a checkpoint is begun where it has its place")
+                    });
                 }
                 Todo::Tables(from) => {
                     let bytes = &run.tables[from..run.tables.len().min(from + PIECE)];
                     let mut data = AlignedBuf::copy_of(bytes);
                     data.set_len(round_up(bytes.len() as u64, BLOCK.into()) as usize);
-                    self.core.totals.metadata_bytes.add(data.len() as u64);
-                    (
-                        CheckpointIo::Write,
-                        0,
-                        area + header.tables_at() + from as u64,
-                        IoKind::Write { data: data.into() },
-                    )
+                    let offset = run.header.tables_at() + from as u64;
+                    self.write_checkpoint(out, data, |areas, _, at| {
+                        (areas.device(at.home), areas.offset(at) + offset)
+                    });
                 }
                 Todo::Header => {
-                    let data = AlignedBuf::copy_of(&header.encode());
-                    self.core.totals.metadata_bytes.add(data.len() as u64);
-                    (CheckpointIo::Write, 0, area, IoKind::Write { data: data.into() })
+                    let data = AlignedBuf::copy_of(&run.header.encode());
+                    self.write_checkpoint(out, data, |areas, _, at| {
+                        (areas.device(at.home), areas.offset(at))
+                    });
                 }
-                Todo::Flush(device) => (CheckpointIo::Flush, device, 0, IoKind::Sync),
-                Todo::Check(part) => {
-                    let ((device, offset), len) = match &part {
-                        CheckpointIo::ReadBlock { shard, block } => {
-                            (block_at((*shard, *block)), stride(header.lines))
-                        }
-                        CheckpointIo::ReadTables => {
-                            let len = round_up(header.tables_len, BLOCK.into());
-                            ((0, area + header.tables_at()), len)
-                        }
-                        _ => ((0, area), BLOCK.into()),
-                    };
-                    (part, device, offset, IoKind::Read { len: len as u32 })
+                Todo::Flush(device) => {
+                    run.in_flight += 1;
+                    let part = Purpose::Checkpoint(CheckpointIo::Flush { device });
+                    self.submit(out, part, device, 0, IoKind::Sync);
                 }
-            };
-            self.submit(out, Purpose::Checkpoint(part), DeviceId(device), offset, kind);
+                Todo::Check(part) => self.check_checkpoint(out, part),
+            }
         }
+    }
+
+    /// Writes a part of the checkpoint to all homes that it still goes to.
+    fn write_checkpoint(
+        &mut self,
+        out: &mut Vec<Io>,
+        data: AlignedBuf,
+        place: impl Fn(&CheckpointAreas, &SegmentTable, AreaAt) -> (DeviceId, u64),
+    ) {
+        let Some(run) = &mut self.checkpoint.run else { return };
+        let (homes, which, data) = (run.homes.clone(), run.which, WriteBuf::from(data));
+        run.in_flight += homes.len();
+        for home in homes {
+            let at = AreaAt { home, which };
+            self.core.totals.metadata_bytes.add(data.len() as u64);
+            let (device, offset) = place(&self.checkpoint.areas, &self.core.table, at);
+            let part = Purpose::Checkpoint(CheckpointIo::Write { at });
+            self.submit(out, part, device, offset, IoKind::Write { data: data.clone() });
+        }
+    }
+
+    /// Reads a part of the checkpoint back.
+    fn check_checkpoint(&mut self, out: &mut Vec<Io>, part: CheckpointIo) {
+        let Some(run) = &mut self.checkpoint.run else { return };
+        let Some(home) = part.home().filter(|home| run.homes.contains(home)) else { return };
+        run.in_flight += 1;
+        let (header, at) = (run.header, AreaAt { home, which: run.which });
+        let (areas, table) = (&self.checkpoint.areas, &self.core.table);
+        let (device, area) = (areas.device(home), areas.offset(at));
+        let ((device, offset), len) = match &part {
+            CheckpointIo::ReadBlock { shard, block, .. } => {
+                let place = areas.block(table, &header, at, (*shard, *block));
+                let place = place.expect("a checkpoint is begun where it has its place");
+                (place, stride(header.lines))
+            }
+            CheckpointIo::ReadTables { .. } => {
+                let len = round_up(header.tables_len, BLOCK.into());
+                ((device, area + header.tables_at()), len)
+            }
+            _ => ((device, area), BLOCK.into()),
+        };
+        let kind = IoKind::Read { len: len as u32 };
+        self.submit(out, Purpose::Checkpoint(part), device, offset, kind);
     }
 
     /// The lines of a block as they are now.
@@ -340,56 +389,87 @@ impl Background {
     pub(super) fn checkpoint_done(&mut self, part: CheckpointIo, result: io::Result<IoOutput>) {
         let Some(run) = &mut self.checkpoint.run else { return };
         run.in_flight -= 1;
-        let header = &run.header;
+        let (header, home) = (&run.header, part.home());
         let sound = match part {
-            CheckpointIo::Write | CheckpointIo::Flush => {
+            CheckpointIo::Write { .. } | CheckpointIo::Flush { .. } => {
                 if result.is_err() {
                     self.core.totals.write_errors.inc();
                 }
                 result.is_ok()
             }
-            CheckpointIo::ReadBlock { shard, block } => bytes(result).is_ok_and(|b| {
+            CheckpointIo::ReadBlock { shard, block, .. } => bytes(result).is_ok_and(|b| {
                 decode_block(&b, &header.uuid, header.sequence, shard, block * BLOCK_LINES)
                     .is_some()
             }),
-            CheckpointIo::ReadTables => bytes(result).is_ok_and(|b| {
+            CheckpointIo::ReadTables { .. } => bytes(result).is_ok_and(|b| {
                 let sum =
                     Tables::sum(&b[..header.tables_len as usize], &header.uuid, header.sequence);
                 sum == header.tables_checksum
             }),
-            CheckpointIo::ReadHeader => {
-                let area = self.checkpoint.areas.bytes();
+            CheckpointIo::ReadHeader { home } => {
+                let area = self.checkpoint.areas.bytes(home);
                 bytes(result).is_ok_and(|b| Header::decode(&b, &header.uuid, area) == Some(*header))
             }
         };
-        run.failed |= !sound;
+        if sound {
+            return;
+        }
+        let failed: Vec<usize> = match part {
+            // Records that a device has not flushed cost hits after a power loss, and no more.
+            CheckpointIo::Flush { device } => {
+                let (areas, table, which) = (&self.checkpoint.areas, &self.core.table, run.which);
+                let lies_there =
+                    |&home: &usize| areas.lies_on(table, AreaAt { home, which }, device);
+                run.homes.iter().copied().filter(lies_there).collect()
+            }
+            _ => home.into_iter().collect(),
+        };
+        for home in failed {
+            if run.homes.len() > 1 {
+                coverage_mark!(CheckpointHomeLost);
+            }
+            run.drop_home(home);
+        }
     }
 
     /// All I/Os of a phase are over.
     fn end_phase(&mut self, now: u64) {
         let Some(run) = &mut self.checkpoint.run else { return };
-        if run.failed {
+        // A device that has fallen silent with nothing of this in flight is not flushed below.
+        let areas = &self.checkpoint.areas;
+        run.homes.retain(|&home| !self.devices[usize::from(areas.device(home).0)].silent);
+        if run.has_failed() {
             self.core.totals.checkpoint_failures.inc();
             self.checkpoint.run = None;
             self.let_indexes_go();
             self.checkpoint.ended = Some(now);
             return;
         }
-        let devices = self.core.set.infos().len() as u16;
         let header = run.header;
+        // One that does not answer would not be waited for anyway.
+        let answers = |device: &DeviceId| {
+            let has_segments = self.core.table.has_segments_on(*device);
+            has_segments && !self.devices[usize::from(device.0)].silent
+        };
+        let devices = (0..self.devices.len() as u16).map(DeviceId).filter(answers);
         (run.phase, run.todo) = match run.phase {
-            CheckpointPhase::Blocks => {
-                (CheckpointPhase::Flush, (0..devices).map(Todo::Flush).collect())
-            }
+            CheckpointPhase::Blocks => (CheckpointPhase::Flush, devices.map(Todo::Flush).collect()),
             CheckpointPhase::Flush => (CheckpointPhase::Header, [Todo::Header].into()),
-            CheckpointPhase::Header => (CheckpointPhase::FlushHeader, [Todo::Flush(0)].into()),
+            CheckpointPhase::Header => {
+                let homes = run.homes.iter().map(|&home| Todo::Flush(areas.device(home)));
+                (CheckpointPhase::FlushHeader, homes.collect())
+            }
             CheckpointPhase::FlushHeader => {
-                let blocks = (0..header.shards).flat_map(|shard| {
-                    (0..header.blocks_per_shard())
-                        .map(move |block| CheckpointIo::ReadBlock { shard, block })
+                let parts = run.homes.iter().flat_map(|&home| {
+                    let blocks =
+                        (0..header.shards).flat_map(move |shard| {
+                            (0..header.blocks_per_shard())
+                                .map(move |block| CheckpointIo::ReadBlock { home, shard, block })
+                        });
+                    [CheckpointIo::ReadHeader { home }, CheckpointIo::ReadTables { home }]
+                        .into_iter()
+                        .chain(blocks)
                 });
-                let parts =
-                    [CheckpointIo::ReadHeader, CheckpointIo::ReadTables].into_iter().chain(blocks);
                 (CheckpointPhase::Verify, parts.map(Todo::Check).collect())
             }
             CheckpointPhase::Verify => {

@@ -3,6 +3,7 @@
 
 use super::Background;
 use super::parts::close::ClosePhase;
+use crate::device::DeviceId;
 use crate::tier::EntryState;
 
 impl Background {
@@ -16,15 +17,14 @@ impl Background {
                     self.try_all_retired();
                     // The device may have recovered long before the pause after its last failure is
                     // over.
-                    self.pause = 0;
-                    self.core.streams.pause_until(now);
+                    self.end_pauses(now);
                     self.close.goes_on(now);
                     self.close.go(ClosePhase::Copy);
                 }
             }
             ClosePhase::Copy => {
                 let left = self.copy_dirty(u64::MAX, true);
-                let busy = !self.in_flight.is_empty() || self.reclaim.is_some();
+                let busy = !self.awaits_only_silent_devices() || self.reclaim.is_some();
                 // No segment can be freed any more, or writing fails.
                 self.close.given_up = self.close.is_out_of_patience(busy, now) && left;
                 if !left || self.close.given_up {
@@ -68,6 +68,13 @@ impl Background {
                     self.finish_close();
                 }
             }
+        }
+    }
+
+    fn end_pauses(&mut self, now: u64) {
+        for n in 0..self.devices.len() {
+            self.devices[n].end_pause(now);
+            self.tell_table(DeviceId(n as u16), now);
         }
     }
 

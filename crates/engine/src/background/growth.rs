@@ -14,6 +14,7 @@
 //! [`CheckpointAreas::make_room`]: crate::checkpoint_areas::CheckpointAreas::make_room
 
 use super::Background;
+use crate::device::DeviceId;
 use crate::format::footer_entries::FooterEntry;
 use crate::format::journal::Event;
 use crate::heap;
@@ -81,9 +82,9 @@ impl Background {
     /// place.
     pub(super) fn make_room_for_checkpoints(&mut self, lines: u64) -> bool {
         let core = &self.core;
-        let take = |table: &SegmentTable| {
+        let take = |table: &SegmentTable, device: DeviceId| {
             let generation = core.take_version();
-            let segment = table.take_for_checkpoint(generation)?;
+            let segment = table.take_for_checkpoint(device, generation)?;
             // An older checkpoint knows the segment in its last use. Its footer may be whole still
             // when blocks have been written over its records.
             core.journal.append(Event::Open { segment }, generation);

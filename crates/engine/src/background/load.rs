@@ -15,7 +15,7 @@
 use crate::sync::atomic::Ordering;
 use std::io;
 
-use super::parts::load::LoadIo;
+use super::parts::load::{BlockPart, LoadIo};
 use super::state::bytes;
 use super::{Background, Purpose};
 use crate::device::{AlignedBuf, Io, IoKind, IoOutput};
@@ -39,7 +39,7 @@ impl Background {
         self.read_blocks(out);
         let Some(load) = &mut self.load else { return };
         load.tell(&self.core);
-        if !load.blocks.is_empty() || load.reading > 0 {
+        if load.has_blocks() || load.reading > 0 {
             return;
         }
         if !load.footers.is_empty() {
@@ -76,18 +76,28 @@ impl Background {
             if load.reading >= READS {
                 return;
             }
-            let Some((shard, block)) = load.blocks.pop_front() else { return };
+            let Some((part, copy)) = load.next_block() else { return };
             load.reading += 1;
-            let (header, which) = load.checkpoint.expect("blocks are those of a checkpoint");
+            let (header, copies) = load.checkpoint.as_ref().expect("blocks are of a checkpoint");
+            let (header, at) = (*header, copies[copy]);
             let (areas, table) = (&self.checkpoint.areas, &self.core.table);
-            let Some((device, offset)) = areas.block(table, &header, which, (shard, block)) else {
+            let Some((device, offset)) = areas.block(table, &header, at, (part.shard, part.block))
+            else {
                 load.reading -= 1;
-                self.core.totals.lost_index_blocks.inc();
+                self.miss_block(part, copy);
                 continue;
             };
             let kind = IoKind::Read { len: stride(header.lines) as u32 };
-            let part = LoadIo::Block { shard, block };
-            self.submit(out, Purpose::Load(part), device, offset, kind);
+            let load = LoadIo::Block { part, copy };
+            self.submit(out, Purpose::Load(load), device, offset, kind);
+        }
+    }
+
+    /// A block cannot be read from a copy of the checkpoint: it is read from the next, or lost.
+    fn miss_block(&mut self, part: BlockPart, copy: usize) {
+        let Some(load) = &mut self.load else { return };
+        if !load.try_next_copy(part, copy) {
+            self.core.totals.lost_index_blocks.inc();
         }
     }
 
@@ -117,21 +127,19 @@ impl Background {
         load.reading -= 1;
         let read = bytes(result).ok();
         match part {
-            LoadIo::Block { shard, block } => self.enter_block(shard, block, read),
+            LoadIo::Block { part, copy } => self.enter_block(part, copy, read),
             LoadIo::Footer { segment } => self.enter_footer(segment, read),
         }
     }
 
-    fn enter_block(&mut self, shard: u32, block: u64, read: Option<AlignedBuf>) {
+    fn enter_block(&mut self, part: BlockPart, copy: usize, read: Option<AlignedBuf>) {
         let Some(load) = &self.load else { return };
+        let BlockPart { shard, block } = part;
         let first = block * BLOCK_LINES;
-        let (header, _) = load.checkpoint.expect("blocks are those of a checkpoint");
+        let (header, _) = load.checkpoint.as_ref().expect("blocks are of a checkpoint");
         let lines =
             read.and_then(|b| decode_block(&b, &self.core.uuid, header.sequence, shard, first));
-        let Some(lines) = lines else {
-            self.core.totals.lost_index_blocks.inc();
-            return;
-        };
+        let Some(lines) = lines else { return self.miss_block(part, copy) };
         if load.old.is_none() {
             let slots = lines.as_flattened().iter().filter(|word| **word != 0).count();
             self.grow_for(shard as usize, slots);
@@ -171,7 +179,8 @@ impl Background {
             shard.collecting = false;
             // Older kills cannot contradict lines. They only concern records of segments that were
             // open at the checkpoint.
-            let floor = load.checkpoint.map_or(u64::MAX, |(header, _)| header.version_floor);
+            let header = load.checkpoint.as_ref().map(|(header, _)| header);
+            let floor = header.map_or(u64::MAX, |header| header.version_floor);
             let contradicting =
                 shard.kills.iter().flatten().filter(|(_, version)| **version >= floor);
             load.sweep = contradicting.map(|(&hash, _)| hash).collect();

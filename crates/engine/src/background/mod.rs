@@ -9,6 +9,7 @@
 //! - [`load`]: loads index lines after opening.
 //! - [`growth`]: lets the index grow.
 //! - [`checkpoint`]: writes checkpoints.
+//! - [`devices`]: leaves a device alone that fails or does not answer.
 //! - [`durability`]: acknowledges operations that wait for the device.
 //! - [`close`]: the clean stop.
 //!
@@ -16,6 +17,7 @@
 
 mod checkpoint;
 mod close;
+mod devices;
 mod durability;
 mod growth;
 mod load;
@@ -61,6 +63,7 @@ impl Background {
         if let Some(budget) = &self.core.admission.budget {
             budget.refill(now, self.core.written());
         }
+        self.step_devices(now);
         self.step_copies(now);
         self.step_through(now, out);
         self.step_reclaim(out);
@@ -81,14 +84,16 @@ impl Background {
 
     /// Takes the outcome of an I/O.
     pub fn complete(&mut self, done: Done) {
-        let Some(purpose) = self.in_flight.remove(&done.id) else { return };
+        let Some((device, purpose)) = self.in_flight.remove(&done.id) else { return };
+        let now = self.core.time.millis();
+        self.answered(device, now);
         if done.result.is_ok() {
-            self.close.goes_on(self.core.time.millis());
+            self.close.goes_on(now);
         }
         match purpose {
             Purpose::Write(job) => {
                 if done.result.is_ok() {
-                    self.core.wait_lists.device_goes_on(self.core.time.millis());
+                    self.core.wait_lists.device_goes_on(now);
                 }
                 self.written(&job, done.result.map(|_| ()));
                 self.core.streams.recycle(job);
@@ -97,6 +102,12 @@ impl Background {
             Purpose::Load(part) => self.load_done(part, done.result),
             Purpose::Checkpoint(part) => self.checkpoint_done(part, done.result),
             Purpose::Flush => self.flush_done(&done.result),
+            Purpose::Given(job) => {
+                self.devices[usize::from(device.0)].writes -= 1;
+                self.core.table.write_done(job.segment);
+                self.core.streams.recycle(job);
+            }
+            Purpose::Late(home) => self.checkpoint.late_write_ended(home),
         }
     }
 
@@ -109,6 +120,12 @@ impl Background {
             || self.reclaim.is_some()
             || self.checkpoint.is_running()
             || self.close.is_running()
+    }
+
+    /// Whether all that is in flight is that of devices that do not answer, and given up.
+    #[must_use]
+    pub fn awaits_only_silent_devices(&self) -> bool {
+        self.in_flight.values().all(|(_, purpose)| purpose.is_given_up())
     }
 
     /// Starts the clean stop: step until [`Background::is_closed`].

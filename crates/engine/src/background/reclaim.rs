@@ -93,7 +93,7 @@ impl Background {
             |s: u32| u64::from(table.max_expiry(s)) <= now || (!loading && table.live(s) == 0);
         table
             .in_state(SegmentState::Sealed)
-            .filter(|&s| !table.is_pending(s))
+            .filter(|&s| !table.is_pending(s) && table.is_usable(s))
             .min_by_key(|&s| (!dead(s), table.generation(s)))
     }
 

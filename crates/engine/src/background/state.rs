@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use super::parts::checkpoint::{CheckpointIo, Checkpoints};
+use super::parts::checkpoint::{AreaAt, CheckpointIo, Checkpoints};
 use super::parts::close::Close;
 use super::parts::credit::Credit;
+use super::parts::device_work::DeviceWork;
 use super::parts::flushes::Flushes;
 use super::parts::load::{Load, LoadIo};
 use super::parts::reclaim::{Reclaim, ReclaimIo};
@@ -33,18 +34,26 @@ pub(super) enum Purpose {
     Load(LoadIo),
     Checkpoint(CheckpointIo),
     Flush,
+    /// A write to a segment that was given up: its device did not answer.
+    Given(WriteJob),
+    /// Anything else that nobody waits for any more, with the place of a checkpoint that it may
+    /// still write to.
+    Late(Option<AreaAt>),
+}
+
+impl Purpose {
+    /// Whether nobody waits for it.
+    pub(super) fn is_given_up(&self) -> bool {
+        matches!(self, Self::Given(_) | Self::Late(_))
+    }
 }
 
 /// The background work of an open cache.
 pub struct Background {
     pub(super) core: Arc<Core>,
-    pub(super) in_flight: HashMap<u64, Purpose>,
+    pub(super) in_flight: HashMap<u64, (DeviceId, Purpose)>,
+    pub(super) devices: Vec<DeviceWork>,
     pub(super) next_id: u64,
-    pub(super) writes_in_flight: u32,
-    /// Length of the latest pause after a failed write, in milliseconds; 0 once writing goes on.
-    pub(super) pause: u64,
-    /// When the latest write failed.
-    pub(super) failed_at: u64,
     /// When a retired segment is tried again, and how long after that the next.
     pub(super) try_again_at: u64,
     pub(super) try_again: u64,
@@ -76,14 +85,13 @@ impl Background {
         let load = plan.map(|plan| Load::new(&core, plan));
         let told = core.time.millis();
         tell_time(&core, told);
+        let devices = core.set.infos().iter().map(|_| DeviceWork::default()).collect();
         let credit = Credit::new(config.reinsertion, core.table.segment_size());
         Self {
             core,
             in_flight: HashMap::new(),
+            devices,
             next_id: 0,
-            writes_in_flight: 0,
-            pause: 0,
-            failed_at: 0,
             try_again_at: 0,
             try_again: TRY_AGAIN,
             told,
@@ -112,7 +120,8 @@ impl Background {
     ) {
         let id = self.next_id;
         self.next_id += 1;
-        self.in_flight.insert(id, purpose);
+        self.in_flight.insert(id, (device, purpose));
+        self.devices[usize::from(device.0)].started(self.core.time.millis());
         out.push(Io { id, device, offset, kind });
     }
 }

@@ -7,6 +7,7 @@ use super::{Background, Purpose};
 use crate::api::DropReason;
 use crate::core::Core;
 use crate::device::{Io, IoKind, WriteBuf};
+use crate::geometry::FEW_IN_FLIGHT;
 use crate::index::Location;
 use crate::segment::{SegmentState, WriteJob};
 use crate::shard::Shard;
@@ -27,13 +28,9 @@ const BATCH_BYTES: usize = 256 << 10;
 const TURNS: usize = 64;
 /// Objects in DRAM looked at in one turn at a shard's lock.
 const VISITED: usize = 4096;
-/// Writes in flight: few, so that reads go first.
+/// Writes in flight to a single device: few, so that reads go first. Several devices have
+/// [`FEW_IN_FLIGHT`] each, so that one that does not answer holds little memory.
 const WRITES_IN_FLIGHT: u32 = 4;
-/// First pause after a failed write. It doubles as long as nothing but failures come: each costs a
-/// segment. A success cuts it down to this one.
-const PAUSE: u64 = 1_000;
-/// Longest pause.
-const MAX_PAUSE: u64 = 60_000;
 /// Longest time between two tries.
 const MAX_TRY_AGAIN: u64 = 3_600_000;
 
@@ -67,17 +64,18 @@ impl Background {
         left
     }
 
-    /// Whether nothing has been written since a write failed.
+    /// Whether nothing has been written to some device since a write there failed.
     #[cfg(test)]
     pub(crate) fn is_pausing(&self) -> bool {
-        self.pause > 0
+        self.devices.iter().any(|device| device.pause > 0 || device.silent)
     }
 
     /// Whether enough waits for the device. While writing fails a chunk at a time shows whether it
     /// still does: each may cost a segment.
     fn is_ahead(&self) -> bool {
         let streams = &self.core.streams;
-        streams.is_ahead() || (self.pause > 0 && streams.outstanding() > 0)
+        let all_fail = self.devices.iter().all(|device| device.pause > 0 || device.silent);
+        streams.is_ahead() || (all_fail && streams.outstanding() > 0)
     }
 
     fn copy_shard(&self, at: usize, by: u64, forced: bool) -> bool {
@@ -111,12 +109,20 @@ impl Background {
     /// Gives a retired segment back once writing goes on: after an outage of the device none of
     /// them is bad.
     fn try_retired(&mut self, now: u64) {
-        if self.pause > 0 || now < self.try_again_at || self.close.is_running() {
+        if now < self.try_again_at || self.close.is_running() {
             return;
         }
         let table = &self.core.table;
+        let goes_on = |segment: &u32| {
+            if table.is_missing(*segment) {
+                return false;
+            }
+            let device = &self.devices[usize::from(table.place(*segment).device.0)];
+            device.pause == 0 && !device.silent
+        };
         // The longest retired has the lowest generation: all get their turn.
-        let longest = table.in_state(SegmentState::Retired).min_by_key(|&s| table.generation(s));
+        let retired = table.in_state(SegmentState::Retired).filter(goes_on);
+        let longest = retired.min_by_key(|&s| table.generation(s));
         self.give_back(longest);
         self.try_again_at = now + self.try_again;
     }
@@ -124,7 +130,8 @@ impl Background {
     /// The clean stop is about to copy, and has no time for one after the other. What is free is
     /// used before them.
     pub(super) fn try_all_retired(&self) {
-        self.give_back(self.core.table.in_state(SegmentState::Retired));
+        let table = &self.core.table;
+        self.give_back(table.in_state(SegmentState::Retired).filter(|&s| !table.is_missing(s)));
     }
 
     fn give_back(&self, retired: impl IntoIterator<Item = u32>) {
@@ -136,12 +143,18 @@ impl Background {
         }
     }
 
-    /// Hands queued chunks and footers to the device, a bounded number at a time.
+    /// Hands queued chunks and footers to the devices, a bounded number at a time to each.
     pub(super) fn step_writes(&mut self, out: &mut Vec<Io>) {
-        while self.writes_in_flight < WRITES_IN_FLIGHT {
-            let Some(job) = self.core.streams.next_job() else { return };
-            self.writes_in_flight += 1;
-            let place = self.core.table.place(job.segment);
+        let most = if self.devices.len() > 1 { FEW_IN_FLIGHT } else { WRITES_IN_FLIGHT };
+        loop {
+            let table = self.core.table.clone();
+            let takes = |segment| {
+                let device = &self.devices[usize::from(table.place(segment).device.0)];
+                device.writes < most && !device.silent
+            };
+            let Some(job) = self.core.streams.next_job_of(takes) else { return };
+            let place = table.place(job.segment);
+            self.devices[usize::from(place.device.0)].writes += 1;
             let (offset, data) =
                 (place.offset + u64::from(job.start), WriteBuf::from(job.data.clone()));
             self.submit(out, Purpose::Write(job), place.device, offset, IoKind::Write { data });
@@ -149,34 +162,43 @@ impl Background {
     }
 
     pub(super) fn written(&mut self, job: &WriteJob, result: io::Result<()>) {
-        self.writes_in_flight -= 1;
         let (core, failed) = (self.core.clone(), result.is_err());
+        let (device, now) = (core.table.place(job.segment).device, core.time.millis());
+        self.devices[usize::from(device.0)].writes -= 1;
         if let Err(error) = result {
             core.totals.write_errors.inc();
-            if core.table.retire(job.segment) {
-                // One that fails alone, not in an outage, is a bad place.
-                self.try_again = if self.pause == 0 {
-                    (self.try_again * 2).min(MAX_TRY_AGAIN)
-                } else {
-                    TRY_AGAIN
-                };
-                self.pause = (self.pause * 2).clamp(PAUSE, MAX_PAUSE);
-                core.totals.segments_retired.inc();
-                let lost = u64::from(core.table.live(job.segment))
-                    .saturating_sub(dirty_copies_in(&core, job.segment));
-                core.totals.dropped(DropReason::WriteFailed, lost);
-                tracing::warn!(segment = job.segment, %error, "writing failed: the segment is retired and tried again later");
-            }
-            self.failed_at = core.time.millis();
-            core.streams.pause_until(self.failed_at + self.pause);
-        } else if std::mem::take(&mut self.pause) > 0 {
-            // The device takes something again: only the first pause behind the latest failure is
-            // left of the long one.
-            core.streams.pause_until(self.failed_at + PAUSE);
+            self.retire(job.segment, &error);
+            self.devices[usize::from(device.0)].failed(now);
+        } else {
+            self.devices[usize::from(device.0)].succeeded();
         }
+        self.tell_table(device, now);
         core.table.write_done(job.segment);
         core.streams.job_done(job);
         self.acknowledge(job, failed);
+    }
+
+    /// Takes a segment out of use that cannot be written, if it is not yet.
+    pub(super) fn retire(&mut self, segment: u32, error: &io::Error) {
+        let core = self.core.clone();
+        if !core.table.retire(segment) {
+            return;
+        }
+        let device = &mut self.devices[usize::from(core.table.place(segment).device.0)];
+        // One that fails alone, not in an outage, is a bad place.
+        self.try_again = if device.pause == 0 && !device.silent {
+            (self.try_again * 2).min(MAX_TRY_AGAIN)
+        } else {
+            TRY_AGAIN
+        };
+        if !device.silent {
+            device.lengthen_pause();
+        }
+        core.totals.segments_retired.inc();
+        let lost =
+            u64::from(core.table.live(segment)).saturating_sub(dirty_copies_in(&core, segment));
+        core.totals.dropped(DropReason::WriteFailed, lost);
+        tracing::warn!(segment, %error, "writing failed: the segment is retired and tried again later");
     }
 }
 

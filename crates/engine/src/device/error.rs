@@ -126,6 +126,18 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    /// Whether it may be the device that is missing or broken, not the configuration.
+    pub(super) fn is_of_device(&self) -> bool {
+        matches!(
+            self,
+            Self::NoSpace { .. }
+                | Self::ReadOnly { .. }
+                | Self::NoDirectory { .. }
+                | Self::NoDevice { .. }
+                | Self::Io { .. }
+        )
+    }
+
     /// Sorts an error of the kernel into a cause the user can act on.
     pub(super) fn from_io(
         doing: &'static str,

@@ -32,24 +32,41 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The open devices; descriptors are closed, and locks released, when the last owner drops it.
 pub(super) struct Files {
-    files: Vec<File>,
+    /// `None` for a device that could not be opened: all I/O to it fails.
+    files: Vec<Option<File>>,
     infos: Vec<DeviceInfo>,
     truncated: Vec<Truncated>,
 }
 
 impl Files {
-    /// Opens all devices or none.
-    pub(super) fn open(devices: &[DeviceConfig]) -> Result<Self, DeviceError> {
+    /// Opens all devices or none. With `without`, those that fail or are missing are left out, as
+    /// long as another can be opened; what is somebody else's, or configured wrongly, is refused.
+    pub(super) fn open(devices: &[DeviceConfig], without: bool) -> Result<Self, DeviceError> {
         let mut opened = Self { files: Vec::new(), infos: Vec::new(), truncated: Vec::new() };
+        let mut failed = None;
         for device in devices {
-            let (file, info, left) = open_device(device)?;
-            opened.files.push(file);
+            let (file, info, left) = match open_device(device) {
+                Ok(device) => device,
+                Err(error) if without && error.is_of_device() => {
+                    let path = device.path.clone();
+                    tracing::warn!(%error, "the cache is opened without a device");
+                    failed.get_or_insert(error);
+                    opened.files.push(None);
+                    opened.infos.push(DeviceInfo { size: 0, alignment: DEFAULT_ALIGNMENT, path });
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            opened.files.push(Some(file));
             if (1..info.size).contains(&left) {
                 opened.truncated.push(Truncated { path: info.path.clone(), left, size: info.size });
             }
             opened.infos.push(info);
         }
-        Ok(opened)
+        match failed {
+            Some(error) if opened.files.iter().all(Option::is_none) => Err(error),
+            _ => Ok(opened),
+        }
     }
 
     /// Files that had to be made longer although something was in them.
@@ -59,7 +76,8 @@ impl Files {
 
     /// The descriptor of a device that [`check`] has accepted.
     pub(super) fn file(&self, device: DeviceId) -> &File {
-        &self.files[usize::from(device.0)]
+        let file = self.files[usize::from(device.0)].as_ref();
+        file.expect("a device without a file has no bytes")
     }
 }
 
@@ -81,7 +99,7 @@ impl DeviceSet for Files {
     }
 
     fn raw_fd(&self, device: DeviceId) -> Option<RawFd> {
-        self.files.get(usize::from(device.0)).map(AsRawFd::as_raw_fd)
+        self.files.get(usize::from(device.0))?.as_ref().map(AsRawFd::as_raw_fd)
     }
 }
 
@@ -101,7 +119,7 @@ pub fn open_read_only(paths: &[PathBuf]) -> Result<Arc<dyn DeviceSet>, DeviceErr
         let size =
             end_of(&file).map_err(|e| DeviceError::from_io("measure", path, 0, e))? / 512 * 512;
         set.infos.push(DeviceInfo { size, alignment: 512, path: path.clone() });
-        set.files.push(file);
+        set.files.push(Some(file));
     }
     Ok(Arc::new(set))
 }

@@ -25,7 +25,17 @@ pub struct OpenDevices {
 /// # Errors
 /// [`DeviceError`] names the device, the cause and what to do about it.
 pub fn open(devices: &[DeviceConfig], engine: IoEngine) -> Result<OpenDevices, DeviceError> {
-    let files = Arc::new(files::Files::open(devices)?);
+    open_with(devices, engine, false)
+}
+
+/// The same. With `without`, it goes on without devices that fail or are missing, as long as there is
+/// another.
+pub(crate) fn open_with(
+    devices: &[DeviceConfig],
+    engine: IoEngine,
+    without: bool,
+) -> Result<OpenDevices, DeviceError> {
+    let files = Arc::new(files::Files::open(devices, without)?);
     let set: Arc<dyn DeviceSet> = files.clone();
     let truncated = files.truncated().to_vec();
     if engine != IoEngine::Pread {
@@ -57,7 +67,7 @@ pub(crate) fn try_engine(engine: IoEngine) -> Result<(), DeviceError> {
     if engine != IoEngine::Uring {
         return Ok(());
     }
-    let nothing = Arc::new(files::Files::open(&[])?);
+    let nothing = Arc::new(files::Files::open(&[], false)?);
     UringDisk::new(nothing).map(drop).map_err(|source| DeviceError::UringRefused { source })
 }
 

@@ -1,5 +1,6 @@
-//! A checkpoint: the index, the segment table and the kill tables, in one of two areas of device 0.
-//! Where the index has grown beyond what the areas were made for, each has segments besides.
+//! A checkpoint: the index, the segment table and the kill tables, in one of two areas of each home
+//! (a device that has areas). Where the index has grown beyond what the areas were made for, each
+//! has segments besides.
 //!
 //! ```text
 //!  0         4096                                         tables_at                      area
@@ -38,7 +39,8 @@
 //! bytes u32 | state u8 | format of records u8 | blocks of the footer u16`; then namespaces u32,
 //! for each `id u16 | reserved u16 | groups u32 | epochs u32 | kill version u64`, its groups
 //! `group u32, version u64` and epochs `slot u32, version u64`. In formats 2 and 4 follow the
-//! segments of both areas, for each `count u32, segment u32...`.
+//! segments of both areas, for each `count u32, segment u32...`, and those of the second home's
+//! areas where it has some.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -465,6 +467,8 @@ pub struct Tables {
     pub namespaces: Vec<NamespaceKills>,
     /// Segments that hold blocks of each area; none where the index has not grown.
     pub areas: [Vec<u32>; 2],
+    /// Those of the second home's areas.
+    pub second: [Vec<u32>; 2],
 }
 
 impl Tables {
@@ -472,10 +476,7 @@ impl Tables {
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         let kills = |n: &NamespaceKills| 20 + 12 * (n.groups.len() + n.epochs.len());
-        let areas = match self.has_segments() {
-            true => self.areas.iter().map(|segments| 4 + 4 * segments.len()).sum(),
-            false => 0,
-        };
+        let areas: usize = self.lists().map(|segments| 4 + 4 * segments.len()).sum();
         let namespaces = 4 + self.namespaces.iter().map(kills).sum::<usize>();
         self.segments.len() * SEGMENT_ENTRY + namespaces + areas
     }
@@ -483,7 +484,14 @@ impl Tables {
     /// Whether areas have segments.
     #[must_use]
     pub fn has_segments(&self) -> bool {
-        self.areas.iter().any(|segments| !segments.is_empty())
+        self.areas.iter().chain(&self.second).any(|segments| !segments.is_empty())
+    }
+
+    /// The lists of segments that are written: those of both homes where the second has some.
+    fn lists(&self) -> impl Iterator<Item = &Vec<u32>> {
+        let has_second = self.second.iter().any(|segments| !segments.is_empty());
+        let first = self.areas.iter().filter(|_| self.has_segments());
+        first.chain(self.second.iter().filter(move |_| has_second))
     }
 
     /// The bytes of the tables.
@@ -508,7 +516,7 @@ impl Tables {
                 out.extend_from_slice(&version.to_le_bytes());
             }
         }
-        for segments in self.areas.iter().filter(|_| self.has_segments()) {
+        for segments in self.lists() {
             out.extend_from_slice(&(segments.len() as u32).to_le_bytes());
             segments.iter().for_each(|segment| out.extend_from_slice(&segment.to_le_bytes()));
         }
@@ -550,6 +558,11 @@ impl Tables {
         }
         if !r.is_empty() {
             for area in &mut tables.areas {
+                *area = (0..r.u32()?).map(|_| r.u32()).collect::<Option<_>>()?;
+            }
+        }
+        if !r.is_empty() {
+            for area in &mut tables.second {
                 *area = (0..r.u32()?).map(|_| r.u32()).collect::<Option<_>>()?;
             }
         }

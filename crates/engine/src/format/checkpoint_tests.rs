@@ -103,6 +103,7 @@ proptest! {
         kill: u64,
         n in 0u32..5,
         areas in any::<[Vec<u32>; 2]>(),
+        second in any::<[Vec<u32>; 2]>(),
     ) {
         let segment = SegmentEntry {
             generation: 1,
@@ -116,7 +117,7 @@ proptest! {
         };
         let kills = NamespaceKills { id: 7, kill, groups: groups.clone(), epochs: groups };
         let namespaces = vec![kills];
-        let tables = Tables { segments: vec![segment; n as usize], namespaces, areas };
+        let tables = Tables { segments: vec![segment; n as usize], namespaces, areas, second };
         let bytes = tables.encode();
         prop_assert_eq!(bytes.len(), tables.encoded_len());
         prop_assert_eq!(Tables::decode(&bytes, n), Some(tables));

@@ -4,13 +4,15 @@
 //! ```text
 //! magic 8 | format u32 | flags u32 (1 = clean) | uuid 16 | generation u64 | boot id 16 |
 //! version limit u64 | time u64 | hash seed u64 | set epoch u64 | checkpoint sequence u64 |
-//! journal epoch u64 | namespaces u32 | { id u16, options u16, kill version u64, name len u16, name } ... | checksum u64
+//! journal epoch u64 | namespaces u32 | { id u16, options u16, kill version u64, name len u16, name } ... |
+//! devices u32 | { id u32, epoch u64, first segment u32, segments u32, home u32, path len u16, path } ... | checksum u64
 //! ```
 //! `generation` counts openings: it is raised and made durable before an opened cache changes
-//! anything. No version at or above `version limit` has ever been used.
+//! anything. Earlier builds wrote no devices. No version at or above `version limit` has ever been used.
 
 use super::{FORMAT_VERSION, checksum, is_read};
 use crate::config::{Durability, Mutability, NamespaceOptions, Survives};
+use crate::index::MAX_SEGMENTS;
 
 const MAGIC: [u8; 8] = *b"aglowSTA";
 
@@ -36,6 +38,23 @@ pub struct NamespaceRecord {
     /// A power loss may have left records of it without their journal entries. Not all of these
     /// were read before it was opened with other options. False after a clean stop.
     pub journal_gaps: bool,
+}
+
+/// A device of the cache, as remembered between openings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceRecord {
+    /// Its number: of all devices that the cache ever had, only this one has it.
+    pub id: u32,
+    /// Version at which it joined: nothing on it with a lower generation counts.
+    pub epoch: u64,
+    /// First of its logical segments.
+    pub base: u32,
+    /// Segments on it.
+    pub segments: u32,
+    /// 1 and 2 for the homes of checkpoints, 0 for others.
+    pub home: u32,
+    /// Where it was found, for messages.
+    pub path: String,
 }
 
 /// The state file.
@@ -64,6 +83,8 @@ pub struct StateFile {
     pub journal_epoch: u64,
     /// Namespaces ever opened.
     pub namespaces: Vec<NamespaceRecord>,
+    /// Devices it has; none where an earlier build wrote it.
+    pub devices: Vec<DeviceRecord>,
 }
 
 /// Why a state file was not accepted.
@@ -77,6 +98,10 @@ pub enum StateError {
     Damaged,
 }
 
+/// Bytes before what a state file says: its magic and format.
+const BODY_AT: usize = 12;
+/// Most bytes of a device's path that are kept.
+const MOST_PATH: usize = 4096;
 /// Bit of [`NamespaceRecord::journal_gaps`] beside the options.
 const JOURNAL_GAPS: u16 = 32;
 
@@ -130,6 +155,17 @@ impl StateFile {
             out.extend_from_slice(&(ns.name.len() as u16).to_le_bytes());
             out.extend_from_slice(ns.name.as_bytes());
         }
+        out.extend_from_slice(&(self.devices.len() as u32).to_le_bytes());
+        for device in &self.devices {
+            out.extend_from_slice(&device.id.to_le_bytes());
+            out.extend_from_slice(&device.epoch.to_le_bytes());
+            for n in [device.base, device.segments, device.home] {
+                out.extend_from_slice(&n.to_le_bytes());
+            }
+            let path = &device.path.as_bytes()[..device.path.floor_char_boundary(MOST_PATH)];
+            out.extend_from_slice(&(path.len() as u16).to_le_bytes());
+            out.extend_from_slice(path);
+        }
         let sum = checksum(0, &out);
         out.extend_from_slice(&sum.to_le_bytes());
         out
@@ -155,6 +191,7 @@ impl StateFile {
         if checksum(0, &bytes[..body]).to_le_bytes() != bytes[body..] {
             return Err(StateError::Damaged);
         }
+        let mut r = FieldReader::new(&bytes[BODY_AT.min(body)..body]);
         Self::decode_body(&mut r).ok_or(StateError::Damaged)
     }
 
@@ -171,6 +208,7 @@ impl StateFile {
             checkpoint: r.u64()?,
             journal_epoch: r.u64()?,
             namespaces: Vec::new(),
+            devices: Vec::new(),
         };
         for _ in 0..r.u32()? {
             let (id, bits, kill, len) = (r.u16()?, r.u16()?, r.u64()?, r.u16()?);
@@ -181,6 +219,19 @@ impl StateFile {
                 return None;
             }
             state.namespaces.push(NamespaceRecord { id, name, options, kill, journal_gaps });
+        }
+        if r.is_empty() {
+            return Some(state);
+        }
+        for _ in 0..r.u32()? {
+            let (id, epoch, base, segments, home) =
+                (r.u32()?, r.u64()?, r.u32()?, r.u32()?, r.u32()?);
+            let len = r.u16()?;
+            let path = String::from_utf8(r.bytes(usize::from(len))?.to_vec()).ok()?;
+            if home > 2 || base.checked_add(segments).is_none_or(|end| end > MAX_SEGMENTS) {
+                return None;
+            }
+            state.devices.push(DeviceRecord { id, epoch, base, segments, home, path });
         }
         Some(state)
     }
@@ -254,7 +305,8 @@ mod tests {
                 set_epoch: 7,
                 checkpoint: 8,
                 journal_epoch: 9,
-                namespaces: vec![NamespaceRecord { id: 0, name, options, kill: 7, journal_gaps }],
+                namespaces: vec![NamespaceRecord { id: 0, name: name.clone(), options, kill: 7, journal_gaps }],
+                devices: vec![DeviceRecord { id: 3, epoch: generation, base: 4, segments: 5, home: 2, path: name }],
             };
             let mut bytes = state.encode();
             prop_assert_eq!(StateFile::decode(&bytes), Ok(state));

@@ -200,6 +200,10 @@ fn look_up_on_flash(
         clear_slot(core, hash, at);
         return miss(reason);
     }
+    // The slot stays: the device may answer again, with what it has.
+    if core.table.is_silent(at.segment) {
+        return miss(MissReason::Device);
+    }
     let read = FlashRead::of(core, ns, key, hash, Pointer { slot, generation, mapped }, attempt);
     // What is not written yet is read from memory.
     if core.table.state(at.segment) != SegmentState::Sealed
@@ -482,7 +486,7 @@ impl FlashRead {
         // object: one that cannot read its footer copies only what lives in DRAM when it begins.
         let stays = shard.is_copied_to_stay(self.hash, at);
         let may_write = !shard.dram.has_room(bytes) && (!stays || shard.dram.dirty_len() > 0);
-        if may_write && !self.core.streams.have_room(self.core.time.millis()) {
+        if may_write && !self.core.streams.have_room() {
             coverage_mark!(ReadNotPromoted);
             return;
         }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::device_io::run;
 use super::env::Env;
+use super::members::join;
 use super::past::{End, Past};
 use crate::device::area::Media;
-use crate::device::{DeviceId, Disk, Io, IoKind};
+use crate::device::{Disk, Io, IoKind};
 use crate::error::OpenError;
 use crate::format::journal::Event;
 use crate::format::state::{NO_CHECKPOINT, STATE, StateFile};
@@ -52,8 +53,16 @@ pub(super) fn carried_removals(past: &Past, env: &Env, warm: &mut [bool]) -> Car
 /// The last life may have died between the write of its checkpoint's header and the flush. Whether
 /// the checkpoint will last, also should the power go now: only then the journal below it may be
 /// used again.
-pub(super) fn flush_checkpoint(disk: &mut dyn Disk) -> bool {
-    let flushed = run(disk, Io { id: 0, device: DeviceId(0), offset: 0, kind: IoKind::Sync });
+pub(super) fn flush_checkpoint(past: &Past, disk: &mut dyn Disk) -> bool {
+    let Some(checkpoint) = &past.checkpoint else { return true };
+    let mut flushed = Ok(());
+    for &home in &checkpoint.homes {
+        let device = past.homes[home].device;
+        flushed = run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Sync });
+        if flushed.is_ok() {
+            return true;
+        }
+    }
     if let Err(error) = &flushed {
         tracing::warn!(%error, "the checkpoint could not be flushed: the journal is kept until the next checkpoint");
     }
@@ -64,8 +73,9 @@ pub(super) fn flush_checkpoint(disk: &mut dyn Disk) -> bool {
 /// in the same step. If this life ended at once, the next one would otherwise see an ordinary
 /// process crash, with nothing in doubt.
 pub(super) fn begin_life(
-    past: &Past,
+    past: &mut Past,
     env: &Env,
+    disk: &mut dyn Disk,
     warm: &[bool],
     carried: &Carried,
     checkpoint_lasts: bool,
@@ -90,16 +100,18 @@ pub(super) fn begin_life(
     let next_position = carried.head + carried.entries.len() as u64;
     if !past.journal_ok {
         state.journal_epoch = state.generation;
-        state.checkpoint =
-            past.checkpoint.as_ref().map_or(NO_CHECKPOINT, |(header, ..)| header.sequence);
+        state.checkpoint = past.checkpoint.as_ref().map_or(NO_CHECKPOINT, |c| c.header.sequence);
         // This comes before the state file names the new journal. A crash in between finds the old
         // journal as it was.
         write_carried(carried, media.clone(), &state)?;
     }
+    // Behind every version used so far, below every one to come.
+    join(&mut past.members, kill, &*env.set, disk);
+    state.devices = past.members.iter().map(|member| member.record(env.set.infos())).collect();
     env.meta.replace(STATE, &state.encode()).map_err(OpenError::io("writing the state file"))?;
     let journal = match &past.scan {
         Some(scan) if past.journal_ok => {
-            let needed = past.checkpoint.as_ref().map_or(0, |c| c.0.journal_position);
+            let needed = past.checkpoint.as_ref().map_or(0, |c| c.header.journal_position);
             let head = scan.head.max(needed);
             let tail = if checkpoint_lasts { needed } else { 0 };
             Journal::resume(media, &state.uuid, state.journal_epoch, head, tail)

@@ -4,23 +4,23 @@ use crate::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 use super::env::Env;
+use super::members::Member;
 use super::past::Past;
 use crate::config::Config;
 use crate::core::Core;
-use crate::device::{BlockingReads, DeviceId};
+use crate::device::BlockingReads;
 use crate::durability::state_store::StateStore;
 use crate::durability::wait_lists::WaitLists;
 use crate::durability::waiters::Waiters;
 use crate::format::record::RecordFormat;
 use crate::format::state::{NamespaceRecord, StateFile};
-use crate::format::superblock::Superblock;
-use crate::geometry::{self, MOST_SEGMENTS};
+use crate::geometry;
 use crate::index::IndexWriter;
 use crate::journal::Journal;
 use crate::namespace::Namespaces;
 use crate::namespace::state::NamespaceState;
 use crate::progress::Progress;
-use crate::segment::{SegmentLocation, SegmentTable, Streams, StreamsConfig};
+use crate::segment::{NO_PLACE, SegmentLocation, SegmentTable, Streams, StreamsConfig};
 use crate::shard::ShardSlot;
 use crate::stats::EngineCounters;
 use crate::tier::admission::AdmissionRules;
@@ -28,25 +28,25 @@ use crate::tier::budget::WriteBudget;
 use crate::time::CacheTime;
 use crate::version::Versions;
 
-/// Where segments lie. Format 1 could name more of them.
-fn places(blocks: &[Superblock]) -> Vec<SegmentLocation> {
-    let mut places = Vec::new();
-    for block in blocks {
-        let device = DeviceId(block.device as u16);
-        let place = |n| SegmentLocation {
-            device,
-            offset: block.first_segment() + n * u64::from(block.segment_size),
-        };
-        places.extend((0..u64::from(block.segments)).map(place));
-    }
-    if places.len() > MOST_SEGMENTS as usize {
-        let (segments, named) = (places.len(), MOST_SEGMENTS);
-        tracing::warn!(
-            segments,
-            named,
-            "the cache was made with more segments than can be named now: the others are not used"
-        );
-        places.truncate(MOST_SEGMENTS as usize);
+/// Where segments lie. Those of devices that are missing lie nowhere.
+fn places(members: &[Member]) -> Vec<SegmentLocation> {
+    let end = |member: &Member| (member.base + member.segments) as usize;
+    let mut places = vec![NO_PLACE; members.iter().map(end).max().unwrap_or(0)];
+    for member in members {
+        if member.segments < member.block.segments {
+            let (segments, named) = (member.block.segments, member.segments);
+            tracing::warn!(
+                segments,
+                named,
+                "a device has more segments than can be named: the others are not used"
+            );
+        }
+        for n in 0..member.segments {
+            let from = member.block.first_segment();
+            let offset = from + u64::from(n) * u64::from(member.block.segment_size);
+            let place = SegmentLocation { device: member.device, offset };
+            places[(member.base + n) as usize] = place;
+        }
     }
     places
 }
@@ -75,7 +75,7 @@ pub(super) fn build(
     journal: Journal,
     versions: Versions,
 ) -> Arc<Core> {
-    let table = Arc::new(SegmentTable::new(places(&past.blocks), past.blocks[0].segment_size));
+    let table = Arc::new(SegmentTable::new(places(&past.members), past.segment_size));
     let (journal, versions) = (Arc::new(journal), Arc::new(versions));
     let totals = Arc::new(EngineCounters::default());
     let streams = StreamsConfig {
@@ -111,7 +111,11 @@ pub(super) fn build(
             totals.clone(),
         ),
         set: env.set,
-        areas: [past.blocks[0].area_at(0), past.blocks[0].area_at(1), past.blocks[0].area],
+        #[cfg(test)]
+        areas: {
+            let home = past.members.iter().find(|m| m.home.is_some()).map(|m| m.block);
+            home.map_or([0; 3], |block| [block.area_at(0), block.area_at(1), block.area])
+        },
         reads: BlockingReads::new(config.max_blocking_reads),
         time: CacheTime::new(env.clock, journal.clone(), state.time),
         namespaces: Namespaces::new(namespaces),
@@ -130,7 +134,11 @@ pub(super) fn build(
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use super::super::members::in_a_row;
     use super::*;
+    use crate::device::DeviceId;
+    use crate::format::superblock::Superblock;
+    use crate::geometry::MOST_SEGMENTS;
 
     #[test]
     fn of_more_segments_than_a_slot_names_the_first_are_used() {
@@ -145,8 +153,8 @@ mod tests {
             area: 0,
             hash_seed: 42,
         };
-        assert_eq!(places(&[block(0, 5), block(1, 6)]).len(), 11);
-        let places = places(&[block(0, MOST_SEGMENTS - 5), block(1, 1 << 20)]);
+        assert_eq!(places(&in_a_row(&[block(0, 5), block(1, 6)])).len(), 11);
+        let places = places(&in_a_row(&[block(0, MOST_SEGMENTS - 5), block(1, 1 << 20)]));
         assert_eq!(
             (places.len(), places.last().unwrap().device),
             (MOST_SEGMENTS as usize, DeviceId(1))

@@ -1,51 +1,87 @@
-//! Which of the two checkpoints to go on from, and what becomes of one that cannot be read.
+//! Which of the checkpoints to go on from, and what becomes of one that cannot be read.
+
+use std::cmp::Reverse;
 
 use super::device_io::run;
 use super::past::Past;
+use crate::checkpoint_areas::{AreaAt, Home};
 use crate::device::{AlignedBuf, DeviceId, DeviceSet, Disk, Io, IoKind};
 use crate::format::checkpoint::{Header, Tables};
-use crate::format::superblock::Superblock;
 use crate::format::{BLOCK, round_up};
 
-/// What the two areas hold.
-pub(super) struct FoundCheckpoints {
-    /// The newest whole one, with its area.
-    pub(super) newest: Option<(Header, u32, Tables)>,
-    /// Offsets of areas that may hold a newer one, which cannot be read now.
-    pub(super) unread: Vec<u64>,
+/// A whole checkpoint, and where it is.
+#[derive(Debug)]
+pub(super) struct FoundCheckpoint {
+    pub(super) header: Header,
+    pub(super) tables: Tables,
+    /// Its area, the same in each home.
+    pub(super) which: u32,
+    /// Homes that have it, by their places in the list.
+    pub(super) homes: Vec<usize>,
 }
 
-/// Looks at both areas of the first device.
+/// What the areas of all homes hold.
+pub(super) struct FoundCheckpoints {
+    /// The newest whole one.
+    pub(super) newest: Option<FoundCheckpoint>,
+    /// Areas that may hold a newer one, which cannot be read now.
+    pub(super) unread: Vec<(DeviceId, u64)>,
+}
+
+/// Looks at both areas of each home.
 pub(super) fn find_checkpoints(
     set: &dyn DeviceSet,
     uuid: &[u8; 16],
-    block: &Superblock,
+    homes: &[Home],
 ) -> FoundCheckpoints {
-    let mut headers: Vec<(Header, u32)> = Vec::new();
+    let mut headers: Vec<(Header, AreaAt)> = Vec::new();
     let mut unread = Vec::new();
-    for which in [0, 1] {
-        let bytes = set.read_at(DeviceId(0), block.area_at(which), BLOCK).ok();
-        let header = bytes.as_ref().and_then(|bytes| Header::decode(bytes, uuid, block.area));
-        if let Some(header) = header {
-            headers.push((header, which));
-        } else if bytes.is_none_or(|bytes| bytes.iter().any(|byte| *byte != 0)) {
-            unread.push(block.area_at(which));
+    for (n, home) in homes.iter().enumerate() {
+        for which in [0, 1] {
+            let offset = home.offsets[which as usize];
+            let bytes = set.read_at(home.device, offset, BLOCK).ok();
+            let header = bytes.as_ref().and_then(|bytes| Header::decode(bytes, uuid, home.len));
+            // From before its device was away: nobody goes on from it, now or later.
+            if header.is_some_and(|header| header.sequence < home.epoch) {
+                continue;
+            }
+            if let Some(header) = header {
+                headers.push((header, AreaAt { home: n, which }));
+            } else if bytes.is_none_or(|bytes| bytes.iter().any(|byte| *byte != 0)) {
+                unread.push((home.device, offset));
+            }
         }
     }
-    headers.sort_by_key(|(header, _)| std::cmp::Reverse(header.sequence));
-    let newest = headers.into_iter().find_map(|(header, which)| {
-        let tables = read_tables(set, uuid, block.area_at(which), &header);
-        if tables.is_none() {
-            unread.push(block.area_at(which));
+    headers.sort_by_key(|(header, at)| (Reverse(header.sequence), at.home));
+    let mut newest: Option<FoundCheckpoint> = None;
+    for (header, AreaAt { home, which }) in headers {
+        if let Some(newest) = &mut newest {
+            // Copies of one checkpoint are alike: the tables of the first stand for all.
+            if newest.header == header && newest.which == which {
+                newest.homes.push(home);
+            }
+            continue;
         }
-        Some((header, which, tables?))
-    });
+        match read_tables(set, uuid, &homes[home], which, &header) {
+            Some(tables) => {
+                newest = Some(FoundCheckpoint { header, tables, which, homes: vec![home] });
+            }
+            None => unread.push((homes[home].device, homes[home].offsets[which as usize])),
+        }
+    }
     FoundCheckpoints { newest, unread }
 }
 
-fn read_tables(set: &dyn DeviceSet, uuid: &[u8; 16], area: u64, header: &Header) -> Option<Tables> {
+fn read_tables(
+    set: &dyn DeviceSet,
+    uuid: &[u8; 16],
+    home: &Home,
+    which: u32,
+    header: &Header,
+) -> Option<Tables> {
     let len = round_up(header.tables_len, BLOCK.into()) as u32;
-    let bytes = set.read_at(DeviceId(0), area + header.tables_at(), len).ok()?;
+    let area = home.offsets[which as usize];
+    let bytes = set.read_at(home.device, area + header.tables_at(), len).ok()?;
     let bytes = &bytes[..header.tables_len as usize];
     if Tables::sum(bytes, uuid, header.sequence) != header.tables_checksum {
         return None;
@@ -66,12 +102,12 @@ pub(super) fn forget_unread(mut past: Past, disk: &mut dyn Disk) -> Past {
         return past;
     }
     coverage_mark!(CheckpointErased);
-    let erased = past.unread.iter().try_for_each(|&offset| {
+    let erased = past.unread.iter().try_for_each(|&(device, offset)| {
         let data = AlignedBuf::zeroed(BLOCK as usize).into();
-        run(disk, Io { id: 0, device: DeviceId(0), offset, kind: IoKind::Write { data } })
+        run(disk, Io { id: 0, device, offset, kind: IoKind::Write { data } })?;
+        run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Sync })
     });
-    let sync = Io { id: 0, device: DeviceId(0), offset: 0, kind: IoKind::Sync };
-    if let Err(error) = erased.and_then(|()| run(disk, sync)) {
+    if let Err(error) = erased {
         tracing::warn!(%error, "a checkpoint can be neither read nor erased: what it may cover starts cold");
         past.journal_ok = false;
     }

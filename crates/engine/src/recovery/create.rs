@@ -4,6 +4,7 @@ use std::io;
 
 use super::device_io::{read_superblock, run};
 use super::env::Env;
+use super::members::{homes_of, in_a_row};
 use super::past::{End, Past};
 use crate::config::Config;
 use crate::device::{AlignedBuf, DeviceId, Disk, Io, IoKind};
@@ -57,17 +58,21 @@ pub(super) fn create(
         checkpoint: 0,
         journal_epoch: 0,
         namespaces: Vec::new(),
+        devices: Vec::new(),
     };
+    let members = in_a_row(&blocks);
     Ok(Past {
         state,
-        blocks,
         end: End::New,
         replaced,
         scan: None,
         checkpoint: None,
+        homes: homes_of(&members),
         unread: Vec::new(),
         journal_ok: false,
         removals_ok: false,
         timeless: false,
+        segment_size: blocks[0].segment_size,
+        members,
     })
 }

@@ -8,14 +8,15 @@ use super::checkpoints::{FoundCheckpoints, find_checkpoints};
 use super::create::create;
 use super::device_io::read_superblock;
 use super::env::Env;
+use super::members::{Member, find_members, homes_of, in_a_row};
 use super::past::{End, Past};
 use crate::config::Config;
-use crate::device::Disk;
 use crate::device::area::MetaStore;
+use crate::device::{DeviceInfo, Disk};
 use crate::error::OpenError;
 use crate::format::FORMAT_VERSION;
 use crate::format::checkpoint::Header;
-use crate::format::state::{NO_CHECKPOINT, STATE, StateError, StateFile};
+use crate::format::state::{DeviceRecord, NO_CHECKPOINT, STATE, StateError, StateFile};
 use crate::format::superblock::{Found, RESERVED, Superblock};
 use crate::journal::{Journal, Scan};
 
@@ -27,15 +28,25 @@ const TORN: u64 = 16;
 /// Refuses devices that are not this cache's, by a look at the files alone: nothing of them is
 /// changed.
 ///
+/// Says whether the cache is one of several devices that can go on without some of them.
+///
 /// # Errors
 /// [`OpenError`].
-pub fn refuse_others(config: &Config, meta: &dyn MetaStore) -> Result<(), OpenError> {
+pub fn refuse_others(config: &Config, meta: &dyn MetaStore) -> Result<bool, OpenError> {
     let state = read_state(config, meta)?;
     for (n, device) in config.devices.iter().enumerate() {
         let path = device.path.clone();
+        let listed = state.as_ref().is_some_and(|state| !state.devices.is_empty());
+        let is_member = |block: &Superblock| {
+            let records = state.iter().flat_map(|state| &state.devices);
+            let ids = |r: &DeviceRecord| (r.id, r.epoch) == (block.device, block.set_epoch);
+            records.into_iter().any(ids)
+        };
         let fits = |block: &Superblock| {
             let size = block.size == device.size || device.size == 0;
-            size && block.device == n as u32 && block.devices == config.devices.len() as u32
+            let in_a_row = block.device == n as u32 && block.devices == config.devices.len() as u32;
+            // One that is no member joins, with the size that is configured.
+            if listed { size || !is_member(block) } else { size && in_a_row }
         };
         let Ok(mut file) = std::fs::File::open(&path) else { continue };
         let mut head = Vec::new();
@@ -59,7 +70,7 @@ pub fn refuse_others(config: &Config, meta: &dyn MetaStore) -> Result<(), OpenEr
             _ => {}
         }
     }
-    Ok(())
+    Ok(state.is_some_and(|state| state.devices.len() > 1))
 }
 
 fn read_state(config: &Config, meta: &dyn MetaStore) -> Result<Option<StateFile>, OpenError> {
@@ -87,50 +98,78 @@ pub(super) fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Pa
             "no flash is configured: give at least one file or device".into(),
         ));
     }
-    let found: Vec<Found> =
-        (0..infos.len() as u16).map(|d| read_superblock(&*env.set, d)).collect::<Result<_, _>>()?;
-    let Some(state) = read_state(config, &*env.meta)? else {
-        let left = found.iter().any(|found| matches!(found, Found::Ours(_)));
+    let state = read_state(config, &*env.meta)?;
+    let listed = state.as_ref().is_some_and(|state| !state.devices.is_empty());
+    let found: Vec<Option<Found>> = (0..infos.len() as u16)
+        .map(|d| match read_superblock(&*env.set, d) {
+            // Only what it held is lost.
+            Err(OpenError::Io { .. }) if listed => Ok(None),
+            found => found.map(Some),
+        })
+        .collect::<Result<_, _>>()?;
+    let Some(state) = state else {
+        let left = found.iter().any(|found| matches!(found, Some(Found::Ours(_))));
         let why = left.then_some("its state file is missing or damaged, the cache begins anew");
         return create(config, env, disk, why);
     };
-    let mut blocks = Vec::new();
     for (n, found) in found.iter().enumerate() {
-        let Found::Ours(block) = found else { continue };
-        if block.uuid != state.uuid {
+        if let Some(Found::Ours(block)) = found
+            && block.uuid != state.uuid
+        {
             let path: PathBuf = infos[n].path.clone();
             return Err(OpenError::OtherCache { path, data_dir: config.data_dir.clone() });
         }
-        blocks.push(*block);
     }
-    let fits = |(n, b): (usize, &Superblock)| {
-        b.size == infos[n].size
-            && b.device == n as u32
-            && b.devices == infos.len() as u32
-            && b.set_epoch == state.set_epoch
-            && config.segment_size.is_none_or(|s| s == b.segment_size)
+    let members = match listed {
+        true => find_members(&state, &infos, &found),
+        false => all_in_a_row(&state, &infos, &found),
     };
-    if blocks.len() != infos.len() {
+    let Some(members) = members else {
         let why = "a flash file or device is missing or empty, the cache begins anew";
         tracing::warn!("{why}: starting with an empty cache");
         return create(config, env, disk, Some(why));
-    }
-    if !blocks.iter().enumerate().all(fits) {
+    };
+    let fits = |m: &Member| {
+        m.block.size == infos[usize::from(m.device.0)].size
+            && config.segment_size.is_none_or(|s| s == m.block.segment_size)
+    };
+    if !members.iter().all(fits) {
         let why = "the devices are not the ones it was made of, or have another size";
         tracing::warn!("{why}: starting with an empty cache");
         return create(config, env, disk, Some(why));
     }
-    Ok(judge(env, state, blocks))
+    Ok(judge(env, state, members))
+}
+
+/// The devices of a cache whose state file does not list them: all of them, in their order.
+fn all_in_a_row(
+    state: &StateFile,
+    infos: &[DeviceInfo],
+    found: &[Option<Found>],
+) -> Option<Vec<Member>> {
+    let ours = |(n, found): (usize, &Option<Found>)| match found {
+        Some(Found::Ours(block))
+            if block.device == n as u32
+                && block.devices == infos.len() as u32
+                && block.set_epoch == state.set_epoch =>
+        {
+            Some(*block)
+        }
+        _ => None,
+    };
+    let blocks: Option<Vec<Superblock>> = found.iter().enumerate().map(ours).collect();
+    blocks.map(|blocks| in_a_row(&blocks))
 }
 
 /// Decides how the last life ended and whether journal and checkpoint fit together.
-fn judge(env: &Env, state: StateFile, blocks: Vec<Superblock>) -> Past {
+fn judge(env: &Env, state: StateFile, members: Vec<Member>) -> Past {
+    let homes = homes_of(&members);
     let FoundCheckpoints { newest: checkpoint, unread } =
-        find_checkpoints(&*env.set, &state.uuid, &blocks[0]);
-    let needed = checkpoint.as_ref().filter(|c| c.0.journal_epoch == state.journal_epoch);
-    let needed = needed.map_or(0, |c| c.0.journal_position);
+        find_checkpoints(&*env.set, &state.uuid, &homes);
+    let needed = checkpoint.as_ref().filter(|c| c.header.journal_epoch == state.journal_epoch);
+    let needed = needed.map_or(0, |c| c.header.journal_position);
     let scan = Journal::scan(&*env.journal, &state.uuid, state.journal_epoch, needed).ok();
-    let sequence = checkpoint.as_ref().map_or(0, |(h, ..)| h.sequence);
+    let sequence = checkpoint.as_ref().map_or(0, |c| c.header.sequence);
     // A poisoned journal misses something that came after the clean stop.
     let poisoned = scan.as_ref().is_some_and(|s| s.poisoned);
     let end = if state.clean && state.checkpoint == sequence && !poisoned {
@@ -146,21 +185,23 @@ fn judge(env: &Env, state: StateFile, blocks: Vec<Superblock>) -> Past {
         // Without a checkpoint only the cache's first journal tells all there is to tell.
         let (epoch, needed) = checkpoint
             .as_ref()
-            .map_or((FIRST_EPOCH, 0), |(h, ..)| (h.journal_epoch, h.journal_position));
+            .map_or((FIRST_EPOCH, 0), |c| (c.header.journal_epoch, c.header.journal_position));
         let reaches_back =
             epoch == state.journal_epoch && scan.head.saturating_sub(needed) <= capacity;
         !scan.poisoned && reaches_back && needed >= scan.sound_from
     });
-    let beside = checkpoint.as_ref().map(|(header, ..)| header);
+    let beside = checkpoint.as_ref().map(|c| &c.header);
     let removals_ok = journal_ok
         || scan.as_ref().is_some_and(|scan| goes_on_from(scan, &state, beside, capacity));
     Past {
         state,
-        blocks,
+        segment_size: members[0].block.segment_size,
+        members,
         end,
         replaced: None,
         scan,
         checkpoint,
+        homes,
         unread,
         journal_ok,
         removals_ok,

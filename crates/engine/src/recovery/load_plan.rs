@@ -1,12 +1,14 @@
 //! What is to be loaded after opening.
 
+use crate::checkpoint_areas::AreaAt;
 use crate::format::checkpoint::Header;
 
 /// What the driver has to load after opening.
 #[derive(Debug)]
 pub struct LoadPlan {
-    /// The checkpoint and its area, when there is one to load lines from.
-    pub checkpoint: Option<(Header, u32)>,
+    /// The checkpoint when there is one to load lines from, and where it is: a block is read from
+    /// the next place if it cannot be read from the one before.
+    pub checkpoint: Option<(Header, Vec<AreaAt>)>,
     /// Generation of each segment that lines may point into; 0 for all others (exact ones among
     /// them).
     pub generations: Vec<u64>,

@@ -36,6 +36,7 @@ mod find;
 mod kills;
 mod load_plan;
 mod look;
+mod members;
 mod open;
 mod opening;
 mod past;

@@ -8,6 +8,7 @@ use super::build::build;
 use super::checkpoints::forget_unread;
 use super::env::Env;
 use super::find::find;
+use super::members::all_homes_of;
 use super::past::{End, Past, doubt_time, warm_namespaces};
 use super::restore::restore;
 use super::{Opening, Origin};
@@ -35,31 +36,33 @@ pub struct Opened {
 /// [`OpenError`].
 pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, OpenError> {
     let past = doubt_time(find(config, &env, disk)?, env.clock.unix());
-    let past = forget_unread(past, disk);
+    let mut past = forget_unread(past, disk);
     match past.end {
         End::New => coverage_mark!(OpenedNew),
         End::Clean => coverage_mark!(OpenedClean),
         End::Process => coverage_mark!(OpenedProcess),
         End::Machine => coverage_mark!(OpenedMachine),
     }
-    let flash = past.blocks.iter().map(|b| b.size).sum();
-    let memory = geometry::memory(config, flash, past.blocks[0].segment_size)?;
-    geometry::check_area(config, flash, &memory, &past.blocks)?;
+    let (flash, segment_size) = (past.flash(), past.segment_size);
+    let memory = geometry::memory(config, flash, segment_size)?;
+    let homes = all_homes_of(&past.members);
+    let area = homes.iter().map(|home| home.len).min().unwrap_or(0);
+    let memory = geometry::check_area(config, flash, &memory, (segment_size, area))?;
     let grown = past.checkpoint.as_ref();
-    let memory = grown.map_or(memory, |(header, ..)| memory.grown_to(config.shards, header));
+    let memory = grown.map_or(memory, |c| memory.grown_to(config.shards, &c.header));
     let mut warm = warm_namespaces(&past);
     let carried = carried_removals(&past, &env, &mut warm);
-    let lasts = past.checkpoint.is_none() || flush_checkpoint(disk);
-    let (state, journal, versions) = begin_life(&past, &env, &warm, &carried, lasts)?;
+    let lasts = flush_checkpoint(&past, disk);
+    let (state, journal, versions) = begin_life(&mut past, &env, disk, &warm, &carried, lasts)?;
     let core = build(config, env, &past, &memory, state, journal, versions);
     let mut opening = opening(&past, &warm);
     // Also where nothing is warm: the journal goes on from this checkpoint, so the next one must
     // not be written over it.
-    let last = past.checkpoint.as_ref().map(|(header, which, _)| (header.sequence, *which));
+    let last = past.checkpoint.as_ref().map(|c| (c.header.sequence, c.which));
     let tables = geometry::tables_cap(flash, core.table.segment_size());
-    let mut areas = CheckpointAreas::new(core.areas, tables);
+    let mut areas = CheckpointAreas::new(all_homes_of(&past.members), tables);
     let plan = restore(&core, past, warm, &mut areas);
-    let others = core.table.free_count() as usize + areas.segments().iter().flatten().count();
+    let others = core.table.free_count() as usize + areas.count();
     opening.segments = u64::from(core.table.len()) - others as u64;
     let checkpoints = Checkpoints::new(areas, last);
     tracing::info!(segments = core.table.len(), warm = opening.warm, "cache opened");

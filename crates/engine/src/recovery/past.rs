@@ -1,9 +1,12 @@
 //! What the last life left, and what of it is valid.
 
+use super::checkpoints::FoundCheckpoint;
+use super::members::Member;
+use crate::checkpoint_areas::Home;
 use crate::config::{Durability, Mutability, NamespaceOptions, Survives};
-use crate::format::checkpoint::{Header, Tables};
+use crate::device::DeviceId;
+use crate::format::checkpoint::Header;
 use crate::format::state::StateFile;
-use crate::format::superblock::Superblock;
 use crate::journal::Scan;
 
 /// Seconds that the highest time seen may be ahead of the wall clock.
@@ -21,14 +24,20 @@ pub(super) enum End {
 /// What was found and what may be believed of it.
 pub(super) struct Past {
     pub(super) state: StateFile,
-    pub(super) blocks: Vec<Superblock>,
+    /// Devices of the cache.
+    pub(super) members: Vec<Member>,
+    /// Bytes of a segment.
+    pub(super) segment_size: u32,
     pub(super) end: End,
     /// Why an empty cache took the place of the one that was there.
     pub(super) replaced: Option<&'static str>,
     pub(super) scan: Option<Scan>,
-    pub(super) checkpoint: Option<(Header, u32, Tables)>,
-    /// Offsets of areas whose checkpoint may be newer and cannot be read.
-    pub(super) unread: Vec<u64>,
+    /// The newest checkpoint.
+    pub(super) checkpoint: Option<FoundCheckpoint>,
+    /// Homes of checkpoints.
+    pub(super) homes: Vec<Home>,
+    /// Areas whose checkpoint may be newer and cannot be read, by device and offset.
+    pub(super) unread: Vec<(DeviceId, u64)>,
     /// The journal tells every kill since the checkpoint.
     pub(super) journal_ok: bool,
     /// Journal and checkpoint together tell all removals from Immutable namespaces.
@@ -38,6 +47,11 @@ pub(super) struct Past {
 }
 
 impl Past {
+    /// Bytes of all devices.
+    pub(super) fn flash(&self) -> u64 {
+        self.members.iter().map(|member| member.block.size).sum()
+    }
+
     /// Highest Unix time seen.
     pub(super) fn time(&self) -> u64 {
         let of_this_journal = |header: &&Header| header.journal_epoch == self.state.journal_epoch;
@@ -45,7 +59,7 @@ impl Past {
             self.scan.as_ref().map_or(0, |s| s.time),
             self.checkpoint
                 .as_ref()
-                .map(|c| &c.0)
+                .map(|c| &c.header)
                 .filter(of_this_journal)
                 .map_or(0, |header| header.time),
         ];

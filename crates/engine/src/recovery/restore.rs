@@ -1,13 +1,16 @@
 //! Applies what the journal and the checkpoint say, and plans what is loaded in the background.
 
 use crate::sync::atomic::Ordering;
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::checkpoints::FoundCheckpoint;
 use super::exact::{self, SegmentReader};
 use super::kills;
 use super::load_plan::LoadPlan;
+use super::members::Member;
 use super::past::Past;
-use crate::checkpoint_areas::CheckpointAreas;
+use crate::checkpoint_areas::{AreaAt, CheckpointAreas};
 use crate::core::Core;
 use crate::format::checkpoint::NamespaceKills;
 use crate::format::journal::Event;
@@ -24,8 +27,19 @@ pub(super) fn restore(
     areas: &mut CheckpointAreas,
 ) -> Option<LoadPlan> {
     // Also where nothing is warm: the journal goes on from the checkpoint.
-    if let Some((.., tables)) = &past.checkpoint {
-        areas.restore(&core.table, &tables.areas);
+    if let Some(FoundCheckpoint { header, tables, .. }) = &past.checkpoint {
+        // A segment that could not be written any more, and was replaced, may have been opened
+        // since.
+        let others = past.scan.iter().flat_map(|scan| &scan.others);
+        let opened = others.filter_map(|entry| match entry.event {
+            Event::Open { segment } if entry.version >= header.version_floor => Some(segment),
+            _ => None,
+        });
+        let opened: HashSet<u32> = opened.collect();
+        for (number, segments) in [&tables.areas, &tables.second].into_iter().enumerate() {
+            let named = (header.sequence, segments);
+            areas.restore(&core.table, number, named, |segment| opened.contains(&segment));
+        }
     }
     if !warm.iter().any(|w| *w) {
         core.table.finish_restore();
@@ -34,17 +48,21 @@ pub(super) fn restore(
     // Without a checkpoint that belongs to a whole journal, only footers are left (Immutable
     // namespaces).
     let rebuild = past.checkpoint.is_none() && !past.journal_ok;
-    let floor = past.checkpoint.as_ref().map_or(0, |(h, ..)| h.version_floor);
+    let floor = past.checkpoint.as_ref().map_or(0, |c| c.header.version_floor);
     let scan = past.scan.unwrap_or_default();
     kills::distribute(&scan, &core.shards);
     apply_kills_of_many(core, &scan);
+    // Nothing counts that lies on a device from before it joined, or on none.
+    let epochs = epochs(core, &past.members);
+    let counts =
+        |id: u32, generation: u64| core.table.contains(id) && generation >= epochs[id as usize];
     let (generations, checkpoint) = (vec![0; core.table.len() as usize], None);
     let mut plan = LoadPlan { checkpoint, generations, exact: Vec::new(), warm };
-    if let Some((header, area, tables)) = past.checkpoint {
+    if let Some(FoundCheckpoint { header, tables, which, homes }) = past.checkpoint {
         for kills in &tables.namespaces {
             restore_kills(core, kills);
         }
-        for (id, entry) in (0..).zip(&tables.segments).filter(|(id, _)| core.table.contains(*id)) {
+        for (id, entry) in (0..).zip(&tables.segments).filter(|(id, e)| counts(*id, e.generation)) {
             match entry.state {
                 1 => plan.exact.push((id, entry.generation)),
                 2 => {
@@ -54,19 +72,20 @@ pub(super) fn restore(
                 _ => {}
             }
         }
-        plan.checkpoint = Some((header, area));
+        let at = |home| AreaAt { home, which };
+        plan.checkpoint = Some((header, homes.into_iter().map(at).collect()));
     }
     if !past.journal_ok {
         coverage_mark!(OpenedDoubtful);
     }
     for entry in &scan.others {
         let Event::Open { segment } = entry.event else { continue };
-        if entry.version >= floor && core.table.contains(segment) {
+        if entry.version >= floor && counts(segment, entry.version) {
             plan.exact.push((segment, entry.version));
         }
     }
     if rebuild {
-        rebuild_from_footers(core, &plan.warm);
+        rebuild_from_footers(core, &plan.warm, counts);
         plan.exact.clear();
     }
     plan_exact(core, &mut plan);
@@ -77,6 +96,16 @@ pub(super) fn restore(
         slot.lock().collecting = true;
     }
     Some(plan)
+}
+
+/// By segment, the lowest generation that counts.
+fn epochs(core: &Core, members: &[Member]) -> Vec<u64> {
+    let mut epochs = vec![u64::MAX; core.table.len() as usize];
+    for member in members {
+        let range = member.base as usize..(member.base + member.segments) as usize;
+        epochs[range].fill(member.block.set_epoch);
+    }
+    epochs
 }
 
 /// The newest generation of each segment is the one to be read, in the order in which they were
@@ -93,10 +122,11 @@ fn plan_exact(core: &Core, plan: &mut LoadPlan) {
 }
 
 /// Every footer there is.
-fn rebuild_from_footers(core: &Core, warm: &[bool]) {
+fn rebuild_from_footers(core: &Core, warm: &[bool], counts: impl Fn(u32, u64) -> bool) {
     coverage_mark!(OpenedFromFooters);
     let reader = SegmentReader::new(core, warm.len());
     let mut found: Vec<_> = (0..core.table.len()).filter_map(|s| reader.footer(s)).collect();
+    found.retain(|exact| counts(exact.segment, exact.generation));
     found.sort_unstable_by_key(|exact| exact.generation);
     for exact in &found {
         exact::enter(core, exact, warm);

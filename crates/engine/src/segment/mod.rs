@@ -1,6 +1,7 @@
 //! Segments: the unit of writing and reclaiming on flash.
 
 mod append;
+mod free;
 mod open_segment;
 mod state;
 #[cfg(test)]
@@ -8,7 +9,8 @@ mod state_tests;
 mod stream;
 
 pub use append::{AppendError, Appended, Object};
-pub use state::{SegmentFigures, SegmentLocation, SegmentState, SegmentTable};
+pub use free::FULL_LOAD;
+pub use state::{NO_PLACE, SegmentFigures, SegmentLocation, SegmentState, SegmentTable};
 pub use stream::{StreamId, Streams, StreamsConfig, WriteJob};
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -28,10 +28,8 @@
 //! - Every write that ends was counted when it started.
 
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::collections::VecDeque;
 
-use crate::sync::Mutex;
-
+use super::free::FreeSegments;
 use crate::device::DeviceId;
 use crate::format::checkpoint::SegmentEntry;
 use crate::format::footer_entries::FooterEntry;
@@ -112,6 +110,9 @@ pub struct SegmentLocation {
     pub offset: u64,
 }
 
+/// The place of a segment whose device is missing. Such a segment is retired for good.
+pub const NO_PLACE: SegmentLocation = SegmentLocation { device: DeviceId(u16::MAX), offset: 0 };
+
 #[derive(Debug)]
 struct Segment {
     place: SegmentLocation,
@@ -137,7 +138,7 @@ struct Segment {
 #[derive(Debug)]
 pub struct SegmentTable {
     segments: Box<[Segment]>,
-    free: Mutex<VecDeque<u32>>,
+    free: FreeSegments,
     opened: AtomicU64,
     appended: AtomicU64,
     size: u32,
@@ -148,7 +149,10 @@ impl SegmentTable {
     pub fn new(places: Vec<SegmentLocation>, size: u32) -> Self {
         let segment = |place| Segment {
             place,
-            state: AtomicU8::new(SegmentState::Free as u8),
+            state: AtomicU8::new(match place {
+                NO_PLACE => SegmentState::Retired,
+                _ => SegmentState::Free,
+            } as u8),
             generation: AtomicU64::new(0),
             min_version: AtomicU64::new(0),
             max_expiry: AtomicU32::new(0),
@@ -160,9 +164,16 @@ impl SegmentTable {
             pending: AtomicU32::new(0),
             journal_position: AtomicU64::new(0),
         };
+        let devices =
+            places.iter().filter(|p| **p != NO_PLACE).map(|p| usize::from(p.device.0) + 1);
+        let devices = devices.max().unwrap_or(1);
+        let mut segments = vec![0; devices];
+        let there = places.iter().filter(|p| **p != NO_PLACE);
+        there.for_each(|p| segments[usize::from(p.device.0)] += 1);
+        let free = FreeSegments::new(segments);
         Self {
             segments: places.into_iter().map(segment).collect(),
-            free: Mutex::default(),
+            free,
             opened: AtomicU64::new(0),
             appended: AtomicU64::new(0),
             size,
@@ -196,6 +207,11 @@ impl SegmentTable {
     /// Where it lies.
     pub fn place(&self, segment: u32) -> SegmentLocation {
         self.at(segment).place
+    }
+
+    /// Whether its device is missing.
+    pub fn is_missing(&self, segment: u32) -> bool {
+        self.place(segment) == NO_PLACE
     }
 
     /// What it is used for.
@@ -245,12 +261,13 @@ impl SegmentTable {
     /// Takes a free segment, not yet open: [`SegmentTable::open`] follows under the same lock of
     /// its stream.
     pub fn take_free(&self) -> Option<u32> {
-        self.free.lock().pop_front()
+        self.free.take()
     }
 
-    /// Takes a free segment for blocks of checkpoints: Free to Checkpoint, with a new generation.
-    pub fn take_for_checkpoint(&self, generation: u64) -> Option<u32> {
-        let segment = self.take_free()?;
+    /// Takes a free segment of a device for blocks of checkpoints: Free to Checkpoint, with a new
+    /// generation.
+    pub fn take_for_checkpoint(&self, device: DeviceId, generation: u64) -> Option<u32> {
+        let segment = self.free.take_on(device)?;
         let s = self.at(segment);
         let before = s.generation.load(Ordering::Acquire);
         assert!(generation > before, "segment {segment}: generation {generation} after {before}");
@@ -324,11 +341,16 @@ impl SegmentTable {
         self.step(segment, SegmentState::Sealed, SegmentState::Reclaiming);
     }
 
+    /// Reclaiming to Sealed: its device does not answer. What was not looked at yet is as it was.
+    pub fn stop_reclaim(&self, segment: u32) {
+        self.step(segment, SegmentState::Reclaiming, SegmentState::Sealed);
+    }
+
     /// Reclaiming to Free.
     pub fn set_free(&self, segment: u32) {
         self.assert_no_write(segment);
         self.step(segment, SegmentState::Reclaiming, SegmentState::Free);
-        self.free.lock().push_back(segment);
+        self.push_free(segment);
     }
 
     /// Retired to Free. False when it is not retired, or writes to it are on their way.
@@ -336,7 +358,7 @@ impl SegmentTable {
         let again = !self.is_pending(segment)
             && self.try_step(segment, &[SegmentState::Retired], SegmentState::Free);
         if again {
-            self.free.lock().push_back(segment);
+            self.push_free(segment);
         }
         again
     }
@@ -404,7 +426,7 @@ impl SegmentTable {
             let records = holds(&segment.records);
             SegmentFigures {
                 state,
-                device: segment.place.device,
+                device: if segment.place == NO_PLACE { DeviceId(0) } else { segment.place.device },
                 records,
                 live: holds(&segment.live).min(records),
                 bytes: holds(&segment.bytes),
@@ -418,9 +440,60 @@ impl SegmentTable {
         self.at(segment).max_expiry.load(Ordering::Relaxed)
     }
 
-    /// Number of free segments.
+    /// Number of free segments that may be taken: those of devices that rest do not count, unless
+    /// all rest.
     pub fn free_count(&self) -> u32 {
-        self.free.lock().len() as u32
+        self.free.count()
+    }
+
+    /// Number of free segments of a device.
+    pub fn free_count_on(&self, device: DeviceId) -> u32 {
+        self.free.count_on(device)
+    }
+
+    fn push_free(&self, segment: u32) {
+        self.free.push(self.place(segment).device, segment);
+    }
+
+    /// Number of devices that segments lie on.
+    pub fn devices(&self) -> usize {
+        self.free.devices()
+    }
+
+    /// A device takes new segments, or rests: writes to it have failed a moment ago, or it does
+    /// not answer.
+    pub fn set_resting(&self, device: DeviceId, resting: bool) {
+        self.free.set_resting(device, resting);
+    }
+
+    /// Whether segments lie on a device.
+    pub fn has_segments_on(&self, device: DeviceId) -> bool {
+        usize::from(device.0) < self.devices() && self.free.has_segments(device)
+    }
+
+    /// Whether no device takes new segments.
+    pub fn all_rest(&self) -> bool {
+        self.free.all_rest()
+    }
+
+    /// Whether a segment's device takes new segments, or none does.
+    pub fn is_usable(&self, segment: u32) -> bool {
+        self.free.is_usable(self.place(segment).device)
+    }
+
+    /// A device does not answer, or does again.
+    pub fn set_silent(&self, device: DeviceId, silent: bool) {
+        self.free.set_silent(device, silent);
+    }
+
+    /// Whether a segment's device does not answer. What lies there is a miss.
+    pub fn is_silent(&self, segment: u32) -> bool {
+        self.free.is_silent(self.place(segment).device)
+    }
+
+    /// The writes that a device had in flight on an average of the last minute, in thousandths.
+    pub fn set_load(&self, device: DeviceId, load: u32) {
+        self.free.set_load(device, load);
     }
 
     /// Segments in use by a state.
@@ -499,7 +572,7 @@ impl SegmentTable {
         self.restore(segment, &entry);
         if records.is_empty() {
             self.set(segment, SegmentState::Free);
-            self.free.lock().push_back(segment);
+            self.push_free(segment);
         }
     }
 
@@ -521,7 +594,7 @@ impl SegmentTable {
 
     /// Recovery is over: everything not restored is free.
     pub fn finish_restore(&self) {
-        let free: VecDeque<u32> = self.in_state(SegmentState::Free).collect();
-        *self.free.lock() = free;
+        let free = self.in_state(SegmentState::Free);
+        self.free.set(free.map(|segment| (self.place(segment).device, segment)));
     }
 }

@@ -93,7 +93,7 @@ fn a_generation_is_never_used_twice() {
 #[test]
 fn a_segment_of_checkpoints_is_none_of_records() {
     let table = table();
-    let s = table.take_for_checkpoint(7).unwrap();
+    let s = table.take_for_checkpoint(DeviceId(0), 7).unwrap();
     assert_eq!((table.state(s), table.generation(s)), (SegmentState::Checkpoint, 7));
     assert_eq!((table.free_count(), table.entries()[s as usize].state), (2, 0));
     table.finish_restore();

@@ -88,7 +88,6 @@ pub struct Streams {
     numbered: AtomicU64,
     max_outstanding: u32,
     chunk_size: u32,
-    paused_until: AtomicU64,
     /// Operations whose record will not be written.
     lost: Mutex<Vec<u64>>,
     /// Who hands jobs to the device.
@@ -134,7 +133,6 @@ impl Streams {
             numbered: AtomicU64::new(0),
             max_outstanding: config.max_outstanding,
             chunk_size: (table.segment_size() / 4).min(1 << 20),
-            paused_until: AtomicU64::new(0),
             lost: Mutex::default(),
             worker: OnceLock::new(),
             table,
@@ -159,7 +157,7 @@ impl Streams {
     ) -> Result<Appended, AppendError> {
         let most = record::most_padded(object.key.len(), object.value.len());
         let mut open = self.open[stream as usize].lock();
-        self.make_room(&mut open, most, now_ms)?;
+        self.make_room(&mut open, most)?;
         let open = open.as_mut().expect("make_room has opened a segment");
         if open.fill == 0 || open.entries.is_empty() {
             open.since = now_ms;
@@ -184,12 +182,7 @@ impl Streams {
 
     /// Makes the stream's open chunk take `padded` more bytes: closes the chunk, seals the segment
     /// and opens another one as far as that is needed.
-    fn make_room(
-        &self,
-        open: &mut Option<OpenSegment>,
-        padded: u32,
-        now_ms: u64,
-    ) -> Result<(), AppendError> {
+    fn make_room(&self, open: &mut Option<OpenSegment>, padded: u32) -> Result<(), AppendError> {
         if let Some(o) = open
             && self.table.state(o.id) == SegmentState::Retired
         {
@@ -212,7 +205,7 @@ impl Streams {
             }
         }
         if open.is_none() {
-            if now_ms < self.paused_until.load(Ordering::Relaxed) {
+            if self.table.all_rest() {
                 return Err(AppendError::Failing);
             }
             self.check_queue()?;
@@ -230,11 +223,9 @@ impl Streams {
 
     /// Whether flash can take whatever leaves DRAM now. Few chunks wait, no write has failed
     /// lately, and each stream of objects from DRAM can open a segment.
-    pub fn have_room(&self, now_ms: u64) -> bool {
+    pub fn have_room(&self) -> bool {
         const FROM_DRAM: u32 = STREAMS as u32 - 1;
-        !self.is_nearly_full()
-            && now_ms >= self.paused_until.load(Ordering::Relaxed)
-            && self.table.free_count() >= FROM_DRAM
+        !self.is_nearly_full() && !self.table.all_rest() && self.table.free_count() >= FROM_DRAM
     }
 
     /// Whether as many chunks wait for the device as the background work may copy ahead. That is
@@ -523,9 +514,25 @@ impl Streams {
     /// The next job for the device. A footer has to wait until all it lists is written, because
     /// recovery trusts it. Otherwise recovery could take a record that is not there for the newest
     /// copy of an object, though another copy exists.
+    #[cfg(test)]
     pub fn next_job(&self) -> Option<WriteJob> {
+        self.take_job(|job| self.is_due(job))
+    }
+
+    /// The next job for one of the devices that `takes` chooses, by its segment.
+    pub fn next_job_of(&self, takes: impl Fn(u32) -> bool) -> Option<WriteJob> {
+        self.take_job(|job| takes(job.segment) && self.is_due(job))
+    }
+
+    /// A job that was not handed out and whose segment is retired, of those that `takes` chooses.
+    pub fn next_retired_job(&self, takes: impl Fn(u32) -> bool) -> Option<WriteJob> {
+        let is_retired = |segment| self.table.state(segment) == SegmentState::Retired;
+        self.take_job(|job| takes(job.segment) && is_retired(job.segment))
+    }
+
+    fn take_job(&self, takes: impl Fn(&WriteJob) -> bool) -> Option<WriteJob> {
         let mut queue = self.queue.lock();
-        let at = queue.iter().position(|job| self.is_due(job))?;
+        let at = queue.iter().position(takes)?;
         queue.remove(at)
     }
 
@@ -550,11 +557,6 @@ impl Streams {
         if fits && chunk.capacity() == self.chunk_size as usize {
             spare.push(chunk);
         }
-    }
-
-    /// Opens no segments until then, because writes fail.
-    pub fn pause_until(&self, ms: u64) {
-        self.paused_until.store(ms, Ordering::Relaxed);
     }
 
     /// Jobs not yet done.

@@ -86,6 +86,8 @@ impl Run {
         let reclaiming = life.core.table.in_state(SegmentState::Reclaiming).next().is_some();
         if totals.dropped_for(DropReason::IndexFull) > 0
             || totals.segments_reclaimed.get() > 0
+            // The segment of what was acknowledged may be given up since.
+            || totals.devices_silent.get() > 0
             || reclaiming
         {
             return;

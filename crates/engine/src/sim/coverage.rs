@@ -31,6 +31,7 @@ paths! {
     MediaError = "fault: journal store fails",
     MetaError = "fault: state file fails",
     DeviceAway = "fault: I/O to a device that is away",
+    DeviceSilent = "fault: a device does not answer and is left alone",
     DeviceExchanged = "fault: a device exchanged between two lives",
     ClockBack = "fault: wall clock set back",
     // Ends of lives.
@@ -86,6 +87,7 @@ paths! {
     ReclaimDirtied = "reclaim: object in DRAM needs another copy, no room for it",
     ReclaimRefused = "reclaim: object in DRAM refused another copy",
     ReclaimBlind = "reclaim: footer cannot be read",
+    ReclaimStopped = "reclaim: ended because its device does not answer",
     ReclaimLoading = "reclaim: while the index loads",
     // Journal and checkpoints.
     JournalLap = "journal: next lap",
@@ -96,6 +98,7 @@ paths! {
     SealedForJournal = "journal: segment sealed that held it",
     Checkpoint = "checkpoint: complete",
     CheckpointFailed = "checkpoint: given up",
+    CheckpointHomeLost = "checkpoint: goes on without one of its homes",
     CheckpointGrown = "checkpoint: of an index that has grown",
     CheckpointWaited = "checkpoint: waited for the copies of what is reclaimed",
     // Recovery.
@@ -106,6 +109,8 @@ paths! {
     OpenedMachine = "open: after the death of the machine",
     OpenedDoubtful = "open: journal not whole",
     OpenedFromFooters = "open: from footers alone",
+    MemberMissing = "open: a device of the cache is missing",
+    MemberJoined = "open: a device joins, empty",
     CarriedOver = "open: removals carried over into a new journal",
     ExactFooter = "open: records known by a footer",
     ExactScan = "open: records found without a footer",
@@ -113,6 +118,7 @@ paths! {
     LoadedFormat1 = "open: index lines of a checkpoint of format 1",
     ReinsertedFixed = "reclaim: a record of format 1 written anew",
     LoadedGrown = "load: lines of an index that had grown",
+    BlockOfOtherHome = "load: block of the index read from the other home",
     LostBlock = "load: block of the index lost",
     Rebuilt = "load: index rebuilt in another shape",
     Swept = "load: contradicted slot swept",

@@ -94,6 +94,7 @@ impl Run {
         let core = &life.core;
         faults.write_error + faults.no_space == 0.0
             && !self.world.machine.any_away()
+            && !self.world.machine.any_mute()
             && !self.world.machine.is_held_up()
             && !self.world.machine.is_writing_slowly()
             && !life.background.is_pausing()
@@ -103,7 +104,8 @@ impl Run {
 
     fn look_for_late(&mut self, life: &Life) {
         let totals = &life.core.totals;
-        let setbacks = totals.write_errors.get() + totals.copies_lost.get();
+        let setbacks =
+            totals.write_errors.get() + totals.copies_lost.get() + totals.devices_silent.get();
         if std::mem::replace(&mut self.lateness.setbacks, setbacks) != setbacks {
             self.lateness.seen.clear();
         }

@@ -217,6 +217,7 @@ impl Maker<'_> {
                 What::Turn { ms: 0 }
             }
             995..997 => What::Rest,
+            997 if self.setup.segments.len() > 1 => self.mute(r),
             _ => What::Turn { ms: 100 },
         }
     }
@@ -234,6 +235,31 @@ impl Maker<'_> {
             again: r.chance(0.25).then(|| r.below(12) as u8),
             exchange: (self.weather == Weather::Foul && r.chance(0.1)).then_some(device),
         }
+    }
+
+    /// A device answers nothing for a while. Sometimes a life ends meanwhile.
+    fn mute(&mut self, r: &mut SimRandom) -> What {
+        let device = r.below(self.setup.segments.len() as u64) as u8;
+        self.push(r, What::Mute { device, mute: true });
+        for _ in 0..3 + r.below(30) {
+            let what = match r.below(8) {
+                0 => What::Read { key: self.key(r), race: Race::None },
+                1..3 => What::Put {
+                    key: self.key(r),
+                    len: self.len(r),
+                    expiry: Expiry::Never,
+                    group: 0,
+                    slot: 0,
+                },
+                3 => What::Checkpoint,
+                _ => What::Idle { turns: 1 + r.below(12) as u32 },
+            };
+            self.push(r, what);
+        }
+        if r.chance(0.3) {
+            return self.end(r);
+        }
+        What::Mute { device, mute: false }
     }
 
     fn kill(&self, r: &mut SimRandom) -> What {

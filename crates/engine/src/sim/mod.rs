@@ -39,6 +39,7 @@ mod changes;
 mod checks;
 mod copies;
 pub mod coverage;
+mod devices;
 mod growth;
 mod lateness;
 #[cfg(loom)]

@@ -267,6 +267,11 @@ pub enum What {
         device: u8,
         away: bool,
     },
+    /// What is asked of a device stays in flight, or ends as ever.
+    Mute {
+        device: u8,
+        mute: bool,
+    },
     /// The power goes in the middle of the n-th effect from now on.
     CutAfter {
         effects: u32,

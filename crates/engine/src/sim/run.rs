@@ -152,6 +152,9 @@ impl Run {
                 self.world.machine.set_away(DeviceId(device.into()), away);
                 self.foul |= away;
             }
+            What::Mute { device, mute } => {
+                self.world.machine.set_mute(DeviceId(device.into()), mute);
+            }
             What::CutAfter { effects } => self.world.machine.crash_after(effects.into()),
             What::HoldUp { io, after, turns } => {
                 self.world.machine.hold_up(io.real(), after.into(), turns.into());

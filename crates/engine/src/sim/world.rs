@@ -185,6 +185,7 @@ impl World {
     pub fn all_back(&self) {
         for n in 0..self.spares.len() as u16 {
             self.machine.set_away(DeviceId(n), false);
+            self.machine.set_mute(DeviceId(n), false);
         }
     }
 

@@ -95,6 +95,11 @@ fn totals(totals: &EngineTotals, journal: u64, out: &mut Exposition) {
         ("device_reads", "Reads of a device for lookups.", totals.device_reads),
         ("device_read_errors", "Reads of a device that failed.", totals.read_errors),
         ("device_write_errors", "Writes and flushes of a device that failed.", totals.write_errors),
+        (
+            "devices_silent",
+            "How often a device did not answer and was left alone until it did.",
+            totals.devices_silent,
+        ),
         ("checkpoints", "Checkpoints completed.", totals.checkpoints),
         ("checkpoint_failures", "Checkpoints that failed.", totals.checkpoint_failures),
         (

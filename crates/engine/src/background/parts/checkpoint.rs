@@ -1,17 +1,40 @@
 //! When checkpoints are due, and the one being written.
 
+pub(in crate::background) use crate::checkpoint_areas::AreaAt;
 use crate::checkpoint_areas::CheckpointAreas;
+use crate::device::DeviceId;
 use crate::format::checkpoint::Header;
 use std::collections::VecDeque;
 
 /// An I/O of a checkpoint.
 #[derive(Debug)]
 pub(in crate::background) enum CheckpointIo {
-    Write,
-    Flush,
-    ReadBlock { shard: u32, block: u64 },
-    ReadTables,
-    ReadHeader,
+    Write { at: AreaAt },
+    Flush { device: DeviceId },
+    ReadBlock { home: usize, shard: u32, block: u64 },
+    ReadTables { home: usize },
+    ReadHeader { home: usize },
+}
+
+impl CheckpointIo {
+    /// The area that it writes to.
+    pub(in crate::background) fn written_to(&self) -> Option<AreaAt> {
+        match self {
+            Self::Write { at } => Some(*at),
+            _ => None,
+        }
+    }
+
+    /// The home that it is about, if it is about one.
+    pub(in crate::background) fn home(&self) -> Option<usize> {
+        match self {
+            Self::Write { at } => Some(at.home),
+            Self::Flush { .. } => None,
+            Self::ReadBlock { home, .. }
+            | Self::ReadTables { home }
+            | Self::ReadHeader { home } => Some(*home),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,14 +48,15 @@ pub(in crate::background) enum CheckpointPhase {
 
 pub(in crate::background) struct CheckpointRun {
     pub(in crate::background) header: Header,
-    /// Its area.
+    /// Its area in each home.
     pub(in crate::background) which: u32,
+    /// Homes where nothing of it has failed.
+    pub(in crate::background) homes: Vec<usize>,
     pub(in crate::background) tables: Vec<u8>,
     pub(in crate::background) phase: CheckpointPhase,
     /// The phase's I/Os not yet started.
     pub(in crate::background) todo: VecDeque<Todo>,
     pub(in crate::background) in_flight: usize,
-    pub(in crate::background) failed: bool,
     /// The captured lines name only records of chunks closed before this number; `None` until all
     /// lines are captured.
     pub(in crate::background) named_before: Option<u64>,
@@ -42,7 +66,7 @@ pub(in crate::background) enum Todo {
     Block(u32, u64),
     Tables(usize),
     Header,
-    Flush(u16),
+    Flush(DeviceId),
     Check(CheckpointIo),
 }
 
@@ -60,7 +84,26 @@ pub struct Checkpoints {
     pub(in crate::background) wanted: bool,
 }
 
+impl CheckpointRun {
+    /// Whether it has failed in all homes.
+    pub(in crate::background) fn has_failed(&self) -> bool {
+        self.homes.is_empty()
+    }
+
+    /// It goes on without a home.
+    pub(in crate::background) fn drop_home(&mut self, home: usize) {
+        self.homes.retain(|&other| other != home);
+    }
+}
+
 impl Checkpoints {
+    /// Such a write, which nobody waited for any more, is over.
+    pub(in crate::background) fn late_write_ended(&mut self, at: Option<AreaAt>) {
+        if let Some(at) = at {
+            self.areas.late_write_ended(at);
+        }
+    }
+
     /// `last` is the newest complete checkpoint's sequence and area.
     pub(crate) fn new(areas: CheckpointAreas, last: Option<(u64, u32)>) -> Self {
         Self { areas, last, run: None, ended: None, head: 0, opened: 0, appended: 0, wanted: false }

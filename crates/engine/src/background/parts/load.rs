@@ -1,6 +1,7 @@
 //! What is still to be loaded, and how loaded records and lines enter the index.
 
 use crate::api::DropReason;
+use crate::checkpoint_areas::AreaAt;
 use crate::core::Core;
 use crate::format::checkpoint::{Header, SlotPacking};
 use crate::format::footer_entries::FooterEntry;
@@ -11,24 +12,33 @@ use crate::segment::SegmentState;
 use crate::sync::atomic::Ordering;
 use std::collections::VecDeque;
 
-/// An I/O of loading.
+/// A block of the checkpoint.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::background) struct BlockPart {
+    pub(in crate::background) shard: u32,
+    pub(in crate::background) block: u64,
+}
+
+/// An I/O of loading: a block of so manieth copy of the checkpoint, or a footer.
 #[derive(Debug)]
 pub(in crate::background) enum LoadIo {
-    Block { shard: u32, block: u64 },
+    Block { part: BlockPart, copy: usize },
     Footer { segment: u32 },
 }
 
 /// The state of loading.
 pub(in crate::background) struct Load {
     /// Where lines come from, if there are any.
-    pub(in crate::background) checkpoint: Option<(Header, u32)>,
+    pub(in crate::background) checkpoint: Option<(Header, Vec<AreaAt>)>,
     pub(in crate::background) generations: Vec<u64>,
     /// Segments not yet read exactly, and the generations they were opened with.
     pub(in crate::background) exact: VecDeque<(u32, u64)>,
     /// Which namespaces (by id) may be believed.
     pub(in crate::background) warm: Vec<bool>,
     /// Blocks not yet asked for.
-    pub(in crate::background) blocks: VecDeque<(u32, u64)>,
+    pub(in crate::background) blocks: VecDeque<BlockPart>,
+    /// Blocks that a copy of the checkpoint did not have, with the next copy.
+    again: Vec<(BlockPart, usize)>,
     /// Footers not yet asked for; only when rebuilding.
     pub(in crate::background) footers: VecDeque<u32>,
     /// The index in the checkpoint's shape; only when rebuilding.
@@ -49,8 +59,9 @@ impl Load {
     pub(in crate::background) fn new(core: &Core, plan: LoadPlan) -> Self {
         let LoadPlan { checkpoint, generations, exact, warm } = plan;
         let (mut blocks, mut footers, mut old) = (VecDeque::new(), VecDeque::new(), None);
-        if let Some((header, _)) = checkpoint {
-            let of_shard = |s| (0..header.blocks_per_shard()).map(move |b| (s, b));
+        if let Some((header, _)) = &checkpoint {
+            let of_shard =
+                |s| (0..header.blocks_per_shard()).map(move |block| BlockPart { shard: s, block });
             blocks = (0..header.shards).flat_map(of_shard).collect();
             let same = header.shards as usize == core.shards.len()
                 && header.base == core.shards[0].index.base_lines() as u64;
@@ -82,6 +93,7 @@ impl Load {
             exact: exact.into(),
             warm,
             blocks,
+            again: Vec::new(),
             footers,
             old,
             reading: 0,
@@ -98,7 +110,28 @@ impl Load {
 
     /// Segments and blocks not yet entered.
     pub(in crate::background) fn left(&self) -> usize {
-        self.exact.len() + self.blocks.len() + self.footers.len() + self.reading
+        self.exact.len() + self.blocks.len() + self.again.len() + self.footers.len() + self.reading
+    }
+
+    /// Whether blocks are still to be asked for.
+    pub(in crate::background) fn has_blocks(&self) -> bool {
+        !self.blocks.is_empty() || !self.again.is_empty()
+    }
+
+    /// The next block to ask for, and of which copy.
+    pub(in crate::background) fn next_block(&mut self) -> Option<(BlockPart, usize)> {
+        self.again.pop().or_else(|| self.blocks.pop_front().map(|part| (part, 0)))
+    }
+
+    /// Asks for a block of the next copy; false where there is none.
+    pub(in crate::background) fn try_next_copy(&mut self, part: BlockPart, copy: usize) -> bool {
+        let copies = self.checkpoint.as_ref().map_or(0, |(_, copies)| copies.len());
+        let more = copy + 1 < copies;
+        if more {
+            coverage_mark!(BlockOfOtherHome);
+            self.again.push((part, copy + 1));
+        }
+        more
     }
 
     /// Notes how far loading has come, in the log at every quarter.
@@ -115,6 +148,11 @@ impl Load {
     /// Whether segments wait to be read: until then nobody knows what is free.
     pub(in crate::background) fn has_unread(&self) -> bool {
         !self.exact.is_empty()
+    }
+
+    /// Whether a segment waits to be read.
+    pub(in crate::background) fn is_unread(&self, segment: u32) -> bool {
+        self.exact.iter().any(|(unread, _)| *unread == segment)
     }
 
     /// Whether slots into a segment can only come from the checkpoint: it is still in the use it
@@ -138,7 +176,8 @@ impl Load {
         first: u64,
         lines: &[[u64; 8]],
     ) {
-        let packing = self.checkpoint.map_or(SlotPacking::Format2, |(header, _)| header.packing);
+        let header = self.checkpoint.as_ref().map(|(header, _)| header);
+        let packing = header.map_or(SlotPacking::Format2, |header| header.packing);
         for (line, words) in (first as usize..).zip(lines) {
             let mut words = match packing {
                 SlotPacking::Format1 => words.map(Slot::word_of_format_1),

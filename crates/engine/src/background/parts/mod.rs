@@ -3,6 +3,7 @@
 pub(super) mod checkpoint;
 pub(super) mod close;
 pub(super) mod credit;
+pub(super) mod device_work;
 pub(super) mod flushes;
 pub(super) mod load;
 pub(super) mod reclaim;

@@ -42,12 +42,14 @@ pub(super) struct Device {
     logged: u64,
     /// It does not answer.
     pub(super) away: bool,
+    /// What is in flight to it stays there.
+    pub(super) mute: bool,
 }
 
 impl Device {
     pub(super) fn new(size: u64) -> Self {
         let (bytes, durable) = (vec![0; size as usize], vec![0; size as usize]);
-        Self { bytes, durable, log: Vec::new(), logged: 0, away: false }
+        Self { bytes, durable, log: Vec::new(), logged: 0, away: false, mute: false }
     }
 
     pub(super) fn len(&self) -> u64 {

@@ -239,6 +239,7 @@ impl SimMachine {
             state.blocking = None;
         }
         state.holds.clear();
+        state.devices.iter_mut().for_each(|device| device.mute = false);
         state.down = false;
         state.life += 1;
     }
@@ -258,6 +259,18 @@ impl SimMachine {
     #[cfg(test)]
     pub(crate) fn set_away(&self, device: DeviceId, away: bool) {
         self.lock().devices[usize::from(device.0)].away = away;
+    }
+
+    /// What is in flight to a device stays there, or ends as ever.
+    #[cfg(test)]
+    pub(crate) fn set_mute(&self, device: DeviceId, mute: bool) {
+        self.lock().devices[usize::from(device.0)].mute = mute;
+    }
+
+    /// Whether what is in flight to some device stays there.
+    #[cfg(test)]
+    pub(crate) fn any_mute(&self) -> bool {
+        self.lock().devices.iter().any(|d| d.mute)
     }
 
     /// Whether a device does not answer.

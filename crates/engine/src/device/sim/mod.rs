@@ -43,8 +43,9 @@
 //! A flush of a media area, or a change of a metadata file, may *block* its caller while others go
 //! on (`SimMachine::block_with`). Flushes of devices are held up like other I/Os.
 //!
-//! A device may also be *away*: every I/O fails with EIO until it is back with its contents. A
-//! device may be exchanged for an empty one.
+//! A device may also be *away*: every I/O fails with EIO until it is back with its contents. It may
+//! be *mute*: what is asked of its queue stays in flight until it answers again. A device may be
+//! exchanged for an empty one.
 //!
 //! Not modelled: sectors that fail again and again in one place, and reads of another device's
 //! data.

@@ -121,10 +121,13 @@ impl Disk for SimDisk {
                 .pending
                 .iter()
                 .filter(|pending| pending.queue == self.queue)
+                .filter(|pending| !state.devices[usize::from(pending.io.device.0)].mute)
                 .map(|pending| pending.due)
                 .min();
-            // Everything wanted is either pending or already in `out`.
-            state.turn = state.turn.max(next.expect("an I/O in flight") - 1);
+            // Everything wanted is either pending or already in `out`. What is in flight to a mute
+            // device is not waited for.
+            let Some(next) = next else { break };
+            state.turn = state.turn.max(next - 1);
         }
         self.in_flight -= out.len() - before;
     }
@@ -179,7 +182,10 @@ impl Machine {
                 );
                 return;
             }
-            let due = |pending: &PendingIo| pending.queue == queue && pending.due <= turn;
+            let due = |pending: &PendingIo| {
+                let mute = self.devices[usize::from(pending.io.device.0)].mute;
+                pending.queue == queue && pending.due <= turn && !mute
+            };
             let ready: Vec<usize> =
                 (0..self.pending.len()).filter(|&n| due(&self.pending[n])).collect();
             if ready.is_empty() {

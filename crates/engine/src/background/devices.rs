@@ -1,0 +1,150 @@
+//! How the devices do: each has its own pause after a failed write, and one that does not answer is
+//! left alone until it does.
+//!
+//! A device is *silent* when nothing it was asked for has come back for two seconds, while another
+//! device could take its place. Then everything that waits for it goes on without it:
+//!
+//! - Segments that are being written there are retired, as if their writes had failed. What DRAM
+//!   has of them is copied elsewhere. Their chunks count no longer as waiting, and a device has few
+//!   of them in flight, so that the memory they hold is bounded.
+//! - A reclaim of a segment there ends, and the segment is sealed as before.
+//! - Loads, flushes and checkpoints go on as after an error.
+//! - Lookups of what lies there are misses. Their slots stay.
+//!
+//! Buffers of such I/Os belong to the disk until it hands them out. With the first of them the
+//! device is in use again.
+
+use std::io;
+
+use super::parts::reclaim::ReclaimIo;
+use super::{Background, Purpose};
+use crate::device::DeviceId;
+use crate::segment::{SegmentState, WriteJob};
+
+impl Background {
+    /// Looks how each device does.
+    pub(super) fn step_devices(&mut self, now: u64) {
+        for n in 0..self.devices.len() {
+            self.devices[n].look(now);
+            let device = DeviceId(n as u16);
+            if !self.devices[n].silent && self.devices[n].is_overdue(now) && self.has_other(n) {
+                self.fall_silent(device);
+            }
+            if self.devices[n].silent {
+                self.give_up_writes_of(device);
+            }
+            self.tell_table(device, now);
+        }
+    }
+
+    /// Tells those who take segments how a device does.
+    pub(super) fn tell_table(&self, device: DeviceId, now: u64) {
+        let (table, work) = (&self.core.table, &self.devices[usize::from(device.0)]);
+        if usize::from(device.0) < table.devices() {
+            table.set_resting(device, work.is_resting(now));
+            table.set_silent(device, work.silent);
+            table.set_load(device, work.load());
+        }
+    }
+
+    /// Whether another device answers.
+    fn has_other(&self, n: usize) -> bool {
+        let has_segments = |n: usize| self.core.table.has_segments_on(DeviceId(n as u16));
+        let others = self.devices.iter().enumerate().filter(|(other, _)| *other != n);
+        others.into_iter().any(|(other, work)| !work.silent && has_segments(other))
+    }
+
+    /// A device's I/O came back.
+    pub(super) fn answered(&mut self, device: DeviceId, now: u64) {
+        let work = &mut self.devices[usize::from(device.0)];
+        work.ended(now);
+        if std::mem::take(&mut work.silent) {
+            tracing::warn!(path = %self.path(device), "the device answers again: it is in use again");
+            self.tell_table(device, now);
+        }
+    }
+
+    fn path(&self, device: DeviceId) -> std::path::Display<'_> {
+        self.core.set.infos()[usize::from(device.0)].path.display()
+    }
+
+    fn fall_silent(&mut self, device: DeviceId) {
+        coverage_mark!(DeviceSilent);
+        tracing::warn!(
+            path = %self.path(device),
+            "the device does not answer: what it holds is a miss until it does, the others go on"
+        );
+        self.devices[usize::from(device.0)].silent = true;
+        self.core.totals.devices_silent.inc();
+        // Before anything is given up: nothing new is to go there.
+        self.tell_table(device, self.core.time.millis());
+        let table = self.core.table.clone();
+        for segment in 0..table.len() {
+            let written = [SegmentState::Open, SegmentState::Sealing];
+            // What recovery has not read yet is nobody's to give up.
+            let unread = self.load.as_ref().is_some_and(|load| load.is_unread(segment));
+            if table.place(segment).device == device
+                && !unread
+                && written.contains(&table.state(segment))
+            {
+                self.retire(segment, &io::ErrorKind::TimedOut.into());
+            }
+        }
+        let waiting: Vec<u64> =
+            self.in_flight.iter().filter(|(_, (at, _))| *at == device).map(|(&id, _)| id).collect();
+        for id in waiting {
+            let purpose = self.in_flight.remove(&id).map(|(_, purpose)| purpose);
+            let Some(left) = purpose.map(|purpose| self.go_on_without(purpose)) else { continue };
+            self.in_flight.insert(id, (device, left));
+        }
+    }
+
+    /// Goes on as if an I/O had failed. What is left of it for when it comes back.
+    fn go_on_without(&mut self, purpose: Purpose) -> Purpose {
+        let failed = || Err(io::ErrorKind::TimedOut.into());
+        match purpose {
+            Purpose::Write(job) => {
+                self.retire(job.segment, &io::ErrorKind::TimedOut.into());
+                self.give_up_job(&job);
+                return Purpose::Given(job);
+            }
+            Purpose::Reclaim(part) => self.stop_reclaim(&part),
+            Purpose::Load(part) => self.load_done(part, failed()),
+            Purpose::Checkpoint(part) => {
+                let at = part.written_to();
+                if let Some(at) = at {
+                    self.checkpoint.areas.late_write(at);
+                }
+                self.checkpoint_done(part, failed());
+                return Purpose::Late(at);
+            }
+            Purpose::Flush => self.flush_done(&failed()),
+            late @ (Purpose::Given(_) | Purpose::Late(_)) => return late,
+        }
+        Purpose::Late(None)
+    }
+
+    /// The records of a chunk will not be read again: nobody waits for it any more.
+    fn give_up_job(&mut self, job: &WriteJob) {
+        self.core.streams.job_done(job);
+        self.acknowledge(job, true);
+    }
+
+    /// Chunks of segments that were retired there, and that were not handed out.
+    fn give_up_writes_of(&mut self, device: DeviceId) {
+        let table = self.core.table.clone();
+        let there = |segment| table.place(segment).device == device;
+        while let Some(job) = self.core.streams.next_retired_job(there) {
+            table.write_done(job.segment);
+            self.give_up_job(&job);
+        }
+    }
+
+    /// Ends the reclaim of a segment whose device does not answer. Its slots that were not looked
+    /// at are as they were, and its records too.
+    fn stop_reclaim(&mut self, _: &ReclaimIo) {
+        let Some(reclaim) = self.reclaim.take() else { return };
+        coverage_mark!(ReclaimStopped);
+        self.core.table.stop_reclaim(reclaim.segment);
+    }
+}

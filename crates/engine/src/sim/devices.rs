@@ -1,0 +1,148 @@
+//! Caches of several devices of which one fails, hangs, is lost or comes back, step by step.
+
+use super::plan::Setup;
+use super::scenarios::{NS, get, pass, put};
+use super::world::{Life, World};
+use crate::device::DeviceId;
+use crate::device::sim::Crash;
+use crate::ops::get::Lookup;
+use crate::segment::SegmentState;
+
+const FIRST: DeviceId = DeviceId(0);
+const SECOND: DeviceId = DeviceId(1);
+
+fn world(seed: u64) -> (World, Life) {
+    let mut world = World::new(&Setup { segments: vec![12, 12], ..Setup::plain(seed) });
+    let life = world.open();
+    (world, life)
+}
+
+fn key(n: u32) -> Vec<u8> {
+    format!("key-{n}").into_bytes()
+}
+
+/// Puts objects of a kibibyte until both devices have some of them.
+fn fill(world: &mut World, life: &mut Life, from: u32, to: u32) {
+    for n in from..to {
+        put(life, &key(n), &[n as u8; 1000], 0);
+        pass(world, life, 2);
+    }
+    life.core.streams.flush(u64::MAX, true);
+    pass(world, life, 60);
+}
+
+/// Objects whose copy lies on a device.
+fn on(world: &World, life: &Life, device: DeviceId, keys: u32) -> Vec<u32> {
+    let lies_there = |n: &u32| {
+        let at = life.on_flash(&world.machine, NS as u8, &key(*n));
+        at.is_some_and(|at| at.device == device)
+    };
+    (0..keys).filter(lies_there).collect()
+}
+
+fn hits(life: &Life, keys: &[u32]) -> usize {
+    keys.iter().filter(|&&n| get(life, &key(n)).is_some()).count()
+}
+
+/// Ends a life, and begins the next after `meanwhile`, with its index loaded.
+fn restart(world: &mut World, life: Life, meanwhile: impl FnOnce(&World)) -> Life {
+    world.crash(life, Crash::Process);
+    meanwhile(world);
+    let mut life = world.open();
+    world.load(&mut life);
+    life
+}
+
+#[test]
+fn a_device_that_is_lost_costs_its_share_and_comes_back_empty() {
+    for lost in [FIRST, SECOND] {
+        for checkpoint in [false, true] {
+            let (mut world, mut life) = world(1);
+            fill(&mut world, &mut life, 0, 120);
+            if checkpoint {
+                life.core.wait_lists.want();
+                pass(&mut world, &mut life, 100);
+                assert!(life.core.stats().totals.checkpoints > 0, "no test");
+            }
+            let other = if lost == FIRST { SECOND } else { FIRST };
+            let (kept, gone) = (on(&world, &life, other, 120), on(&world, &life, lost, 120));
+            assert!(kept.len() > 20 && gone.len() > 20, "no test: {} {}", kept.len(), gone.len());
+            let uuid = life.core.uuid;
+            life = restart(&mut world, life, |world| world.machine.set_away(lost, true));
+            assert_eq!(life.core.uuid, uuid, "the cache was made anew");
+            let what = format!("{lost:?}, checkpoint {checkpoint}");
+            assert_eq!(hits(&life, &kept), kept.len(), "{what}: the other device is cold");
+            assert_eq!(hits(&life, &gone), 0, "{what}");
+            // What changes meanwhile, the device does not learn.
+            for &n in &gone {
+                life.namespaces[NS].remove(&key(n));
+            }
+            fill(&mut world, &mut life, 200, 210);
+            life = restart(&mut world, life, |world| world.machine.set_away(lost, false));
+            assert_eq!(hits(&life, &gone), 0, "{what}: removed objects are back");
+            assert_eq!(hits(&life, &kept), kept.len(), "{what}: the other device is cold");
+            // It is used again, and its content is kept.
+            fill(&mut world, &mut life, 300, 420);
+            let new = on(&world, &life, lost, 420);
+            assert!(new.len() > 20, "{what}: it is not used: {}", new.len());
+            let life = restart(&mut world, life, |_| {});
+            assert_eq!(hits(&life, &new), new.len(), "{what}: what is new on it is not kept");
+            assert_eq!(hits(&life, &gone), 0, "{what}: removed objects are back");
+        }
+    }
+}
+
+#[test]
+fn a_device_that_fails_costs_no_checkpoint_and_no_write_of_the_other() {
+    for sick in [FIRST, SECOND] {
+        let (mut world, mut life) = world(1);
+        fill(&mut world, &mut life, 0, 40);
+        world.machine.set_away(sick, true);
+        for n in 100..1100 {
+            put(&life, &key(n % 300), &[2; 900], 0);
+            pass(&mut world, &mut life, 2);
+        }
+        let stats = life.core.stats();
+        assert!(stats.totals.checkpoints > 0 && !stats.journal_poisoned, "{sick:?}: {stats:?}");
+        let retired = life.core.table.in_state(SegmentState::Retired).count();
+        assert!(retired <= 10, "{sick:?}: {retired} segments are out of use");
+        put(&life, b"late", b"value", 0);
+        pass(&mut world, &mut life, 150);
+        assert!(life.on_flash(&world.machine, NS as u8, b"late").is_some(), "{sick:?}: {stats:?}");
+        // The newest checkpoint is on the other device.
+        let checkpoints = life.core.stats().totals.checkpoints;
+        assert!(world.close(&mut life));
+        assert!(life.core.stats().totals.checkpoints > checkpoints, "{sick:?}: no clean stop");
+    }
+}
+
+#[test]
+fn a_device_that_does_not_answer_is_left_alone_until_it_does() {
+    for mute in [FIRST, SECOND] {
+        let (mut world, mut life) = world(1);
+        fill(&mut world, &mut life, 0, 120);
+        let there = on(&world, &life, mute, 120);
+        world.machine.set_mute(mute, true);
+        for n in 200..400 {
+            put(&life, &key(n), &[2; 900], 0);
+            pass(&mut world, &mut life, 2);
+        }
+        let stats = life.core.stats();
+        assert!(stats.totals.devices_silent > 0, "{mute:?}: {stats:?}");
+        let (n, core) = (there[0], &life.core);
+        let hash = core.hash(NS as u16, &key(n));
+        core.shard(hash).lock().dram.remove(hash, NS as u16, &key(n));
+        let lookup = life.namespaces[NS].get(&key(n));
+        assert!(matches!(lookup, Lookup::Miss(_)), "{mute:?}: a read would hang: {lookup:?}");
+        put(&life, b"late", b"value", 0);
+        pass(&mut world, &mut life, 150);
+        assert!(life.on_flash(&world.machine, NS as u8, b"late").is_some(), "{mute:?}");
+        let before = life.core.stats().totals.checkpoints;
+        life.core.wait_lists.want();
+        pass(&mut world, &mut life, 100);
+        assert!(life.core.stats().totals.checkpoints > before, "{mute:?}: no checkpoint");
+        world.machine.set_mute(mute, false);
+        pass(&mut world, &mut life, 50);
+        assert_eq!(get(&life, &key(n)), Some(vec![n as u8; 1000]), "{mute:?}: what it has is back");
+    }
+}
