@@ -71,9 +71,10 @@ pub(super) fn homes_of(members: &[Member]) -> Vec<Home> {
     members.iter().filter(|member| !member.joins).filter_map(Member::as_home).collect()
 }
 
-/// All homes among them.
+/// All homes among them, those of [`homes_of`] first: what was found is known by its place there.
 pub(super) fn all_homes_of(members: &[Member]) -> Vec<Home> {
-    members.iter().filter_map(Member::as_home).collect()
+    let joiners = members.iter().filter(|member| member.joins);
+    homes_of(members).into_iter().chain(joiners.filter_map(Member::as_home)).collect()
 }
 
 /// The members of a cache whose devices have these superblocks, one behind the other: a new one, or

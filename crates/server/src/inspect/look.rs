@@ -45,11 +45,11 @@ pub fn inspect(data_dir: &Path, devices: &[PathBuf]) -> io::Result<Report> {
     fs::read_dir(&data_dir)?;
     let (state, raw) = read_state(&data_dir.join("state"));
     let looked: Vec<_> = devices.iter().map(|path| (path.clone(), read_superblock(path))).collect();
-    let first = looked.iter().find_map(|(path, found)| match found {
-        Ok(Found::Ours(block)) if block.device == 0 => Some((path, block)),
+    let homes = looked.iter().filter_map(|(path, found)| match found {
+        Ok(Found::Ours(block)) if block.area > 0 => newest_checkpoint(path, block),
         _ => None,
     });
-    let newest = first.and_then(|(path, block)| newest_checkpoint(path, block));
+    let newest = homes.max_by_key(|(header, _)| header.sequence);
     let read = raw.as_ref().and_then(|raw| read_journal(&data_dir.join("journal"), raw).ok());
     let unusable = look_at_area(&data_dir.join("journal")).err().map(|error| error.to_string());
     let next_start = match unusable {
@@ -247,8 +247,20 @@ fn next_start(
         }
         _ => false,
     };
+    let is_member = |(_, found): &(PathBuf, io::Result<Found>)| match found {
+        Ok(Found::Ours(block)) => {
+            let (id, epoch) = (block.device, block.set_epoch);
+            raw.devices.iter().any(|device| (device.id, device.epoch) == (id, epoch))
+        }
+        _ => false,
+    };
+    // What is missing costs its share. A state file of an earlier build lists no devices.
+    let is_made_of_them = match raw.devices.is_empty() {
+        true => devices.iter().enumerate().all(as_made),
+        false => devices.iter().any(is_member),
+    };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    if !devices.iter().enumerate().all(as_made)
+    if !is_made_of_them
         || latest(raw, checkpoint, journal).saturating_sub(now) > MAX_AHEAD
     {
         return NextStart::Cold;
