@@ -134,6 +134,12 @@ impl Background {
     fn give_up_writes_of(&mut self, device: DeviceId) {
         let table = self.core.table.clone();
         let there = |segment| table.place(segment).device == device;
+        // Recovery found them without a footer, which would be waited for.
+        let torn =
+            table.in_state(SegmentState::Sealed).filter(|&s| there(s) && table.is_pending(s));
+        for segment in torn.collect::<Vec<_>>() {
+            self.retire(segment, &io::ErrorKind::TimedOut.into());
+        }
         while let Some(job) = self.core.streams.next_retired_job(there) {
             table.write_done(job.segment);
             self.give_up_job(&job);
