@@ -260,9 +260,7 @@ fn next_start(
         false => devices.iter().any(is_member),
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    if !is_made_of_them
-        || latest(raw, checkpoint, journal).saturating_sub(now) > MAX_AHEAD
-    {
+    if !is_made_of_them || latest(raw, checkpoint, journal).saturating_sub(now) > MAX_AHEAD {
         return NextStart::Cold;
     }
     let poisoned = journal.is_some_and(|(journal, _)| journal.poisoned);
