@@ -31,7 +31,7 @@ impl Background {
                 self.fall_silent(device);
             }
             if self.devices[n].silent {
-                self.give_up_writes_of(device);
+                self.give_up_all_of(device);
             }
             self.tell_table(device, now);
         }
@@ -78,25 +78,38 @@ impl Background {
         self.core.totals.devices_silent.inc();
         // Before anything is given up: nothing new is to go there.
         self.tell_table(device, self.core.time.millis());
+    }
+
+    /// Gives up what waits for a device that does not answer.
+    ///
+    /// At each step, not only when it falls silent. Streams are filled by other threads: one of
+    /// them may have taken a segment there just before it was told. And tasks that begin an I/O do
+    /// not all ask how its device does: a flush of what was written there does not.
+    fn give_up_all_of(&mut self, device: DeviceId) {
         let table = self.core.table.clone();
+        let written = [SegmentState::Open, SegmentState::Sealing];
         for segment in 0..table.len() {
-            let written = [SegmentState::Open, SegmentState::Sealing];
             // What recovery has not read yet is nobody's to give up.
-            let unread = self.load.as_ref().is_some_and(|load| load.is_unread(segment));
+            let unread = || self.load.as_ref().is_some_and(|load| load.is_unread(segment));
             if table.place(segment).device == device
-                && !unread
                 && written.contains(&table.state(segment))
+                && !unread()
             {
                 self.retire(segment, &io::ErrorKind::TimedOut.into());
             }
         }
-        let waiting: Vec<u64> =
-            self.in_flight.iter().filter(|(_, (at, _))| *at == device).map(|(&id, _)| id).collect();
+        let waiting: Vec<u64> = self
+            .in_flight
+            .iter()
+            .filter(|(_, (at, purpose))| *at == device && !purpose.is_given_up())
+            .map(|(&id, _)| id)
+            .collect();
         for id in waiting {
             let purpose = self.in_flight.remove(&id).map(|(_, purpose)| purpose);
             let Some(left) = purpose.map(|purpose| self.go_on_without(purpose)) else { continue };
             self.in_flight.insert(id, (device, left));
         }
+        self.give_up_writes_of(device);
     }
 
     /// Goes on as if an I/O had failed. What is left of it for when it comes back.

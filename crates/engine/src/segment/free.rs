@@ -2,7 +2,8 @@
 //!
 //! The next segment comes from the device with the most of its space free for its load. A device
 //! that *rests* gives none: writes to it have failed a moment ago, or it does not answer. Where all
-//! rest there is nothing to choose: all count.
+//! rest, those that answer count: a write shows whether they recover. One that does not answer
+//! never counts, for nothing that is begun there would end.
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::collections::VecDeque;
@@ -78,9 +79,14 @@ impl FreeSegments {
         self.targets.iter().all(|t| t.segments == 0 || t.resting.load(Ordering::Relaxed))
     }
 
-    /// Whether a device counts: it takes new segments, or none does.
+    /// Whether a device counts: it takes new segments, or none does and it answers.
     pub(super) fn is_usable(&self, device: DeviceId) -> bool {
-        !self.at(device).resting.load(Ordering::Relaxed) || self.all_rest()
+        Self::counts(self.at(device), self.all_rest())
+    }
+
+    fn counts(target: &Target, all_rest: bool) -> bool {
+        let rests = target.resting.load(Ordering::Relaxed);
+        !target.silent.load(Ordering::Relaxed) && (all_rest || !rests)
     }
 
     /// How good a device with so many free segments is for the next one.
@@ -94,9 +100,8 @@ impl FreeSegments {
     pub(super) fn take(&self) -> Option<u32> {
         let all_rest = self.all_rest();
         let mut queues = self.queues.lock();
-        let usable = |t: &Target| all_rest || !t.resting.load(Ordering::Relaxed);
         let best = (0..queues.len())
-            .filter(|&d| usable(&self.targets[d]) && !queues[d].is_empty())
+            .filter(|&d| Self::counts(&self.targets[d], all_rest) && !queues[d].is_empty())
             .max_by_key(|&d| {
                 (Self::score(&self.targets[d], queues[d].len()), std::cmp::Reverse(d))
             })?;
@@ -181,5 +186,17 @@ mod tests {
         assert_eq!((free.count(), free.all_rest()), (30, true));
         free.set_resting(FIRST, false);
         assert_eq!(taken(&free, 100), [30, 0]);
+    }
+
+    #[test]
+    fn a_device_that_does_not_answer_gives_no_segments_even_where_all_rest() {
+        let free = free();
+        for device in [FIRST, SECOND] {
+            free.set_resting(device, true);
+        }
+        free.set_silent(FIRST, true);
+        assert!(free.all_rest() && !free.is_usable(FIRST) && free.is_usable(SECOND));
+        assert_eq!(free.count(), 10);
+        assert_eq!(taken(&free, 100), [0, 10]);
     }
 }
