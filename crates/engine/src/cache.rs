@@ -30,7 +30,7 @@ use crate::sync::Mutex;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the end of a cache waits for a device, or a disk under the data directory, that does
 /// not answer at all.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 /// What a shard of the DRAM tier has at least, in bytes.
 const LEAST_DRAM: u64 = 4096;
 /// How often it looks whether the background thread is over.

@@ -37,6 +37,12 @@ impl Background {
         }
     }
 
+    /// Whether a step may give up what a device has not written.
+    #[cfg(test)]
+    pub(crate) fn may_give_up(&self) -> bool {
+        self.devices.iter().any(|device| device.silent || device.is_nearly_overdue())
+    }
+
     /// Tells those who take segments how a device does.
     pub(super) fn tell_table(&self, device: DeviceId, now: u64) {
         let (table, work) = (&self.core.table, &self.devices[usize::from(device.0)]);
@@ -98,12 +104,13 @@ impl Background {
                 self.retire(segment, &io::ErrorKind::TimedOut.into());
             }
         }
-        let waiting: Vec<u64> = self
+        let mut waiting: Vec<u64> = self
             .in_flight
             .iter()
             .filter(|(_, (at, purpose))| *at == device && !purpose.is_given_up())
             .map(|(&id, _)| id)
             .collect();
+        waiting.sort_unstable();
         for id in waiting {
             let purpose = self.in_flight.remove(&id).map(|(_, purpose)| purpose);
             let Some(left) = purpose.map(|purpose| self.go_on_without(purpose)) else { continue };

@@ -43,7 +43,8 @@ pub struct NamespaceRecord {
 /// A device of the cache, as remembered between openings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceRecord {
-    /// Its number: of all devices that the cache ever had, only this one has it.
+    /// Its number. No other member has it; a member of the past may have had it, with another
+    /// epoch.
     pub id: u32,
     /// Version at which it joined: nothing on it with a lower generation counts.
     pub epoch: u64,

@@ -172,7 +172,8 @@ fn joiner(
     let area = members.iter().map(|member| member.block.area).max()?;
     let home =
         (0..HOMES).find(|&number| !used(number)).filter(|_| geometry::may_be_home(info, area));
-    // Ids of members of the past are not used again, nor those of joiners beside it.
+    // Not that of a member of the life before, nor of a joiner beside it. One that was a member
+    // earlier may have had the same: its epoch is another.
     let ids = state.devices.iter().map(|record| record.id);
     let id = ids.chain(members.iter().map(|member| member.block.device)).max()? + 1;
     let mut block = Superblock {

@@ -63,7 +63,8 @@ impl Run {
                 PutOutcome::Stored { version } => {
                     self.note(version);
                     reach(Path::Acked);
-                    if newest && !self.foul {
+                    // The segment of what was acknowledged may be given up since.
+                    if newest && !self.foul && !self.fell_silent {
                         self.must_be_on_flash(life, key);
                     }
                 }
@@ -86,8 +87,6 @@ impl Run {
         let reclaiming = life.core.table.in_state(SegmentState::Reclaiming).next().is_some();
         if totals.dropped_for(DropReason::IndexFull) > 0
             || totals.segments_reclaimed.get() > 0
-            // The segment of what was acknowledged may be given up since.
-            || totals.devices_silent.get() > 0
             || reclaiming
         {
             return;

@@ -28,7 +28,13 @@ impl Run {
         let (mut known, before) = self.to_keep.take().expect("it has begun");
         // The clock may have been set since it began.
         known.retain(|key| !self.is_dead(&life, *key));
-        if !self.world.close(&mut life) {
+        let closed = self.world.close(&mut life);
+        if life.core.totals.devices_silent.get() != self.silences {
+            // Nobody has looked which copies that cost.
+            self.fell_silent = true;
+            self.flashed.clear();
+        }
+        if !closed {
             reach(Path::CrashClosing);
             return self
                 .crash(life, Ending { kind, check, cut: true, again: None, exchange: None });
@@ -202,14 +208,38 @@ impl Run {
     /// forgotten it in between.
     fn is_moving(&self, life: &Life, key: Key) -> bool {
         let totals = life.core.stats().totals;
-        // A device that does not answer costs the copies that were being written to it.
-        let forgotten = totals.copies_lost
-            + totals.devices_silent
-            + totals.dropped[DropReason::IndexFull as usize];
+        let forgotten = totals.copies_lost + totals.dropped[DropReason::IndexFull as usize];
         let newest = self.oracle.current(key).map(|(_, version)| version);
         forgotten == 0
             && newest.is_some_and(|version| self.flashed.get(&key) == Some(&version))
             && life.is_in_memory(key.ns, &key_bytes(key))
+    }
+
+    /// Where keys have their copies that a device may be given up with in the next turn.
+    pub(super) fn copies_at_stake(&self, life: &Life) -> Vec<(Key, u32)> {
+        if !life.background.may_give_up() {
+            return Vec::new();
+        }
+        let in_use = |&key: &Key| {
+            let hash = life.core.hash(key.ns.into(), &key_bytes(key));
+            let segment = life.core.shard(hash).index.peek(hash)?.location().segment;
+            let is_given_up = life.core.table.state(segment) == SegmentState::Retired;
+            (!is_given_up).then_some((key, segment))
+        };
+        self.flashed.keys().filter_map(in_use).collect()
+    }
+
+    /// A device that does not answer costs the copies in segments that were being written there,
+    /// and no others.
+    pub(super) fn forget_given_up(&mut self, life: &Life, copies: &[(Key, u32)]) {
+        let silences = life.core.totals.devices_silent.get();
+        self.fell_silent = std::mem::replace(&mut self.silences, silences) != silences;
+        for (key, segment) in copies {
+            if life.core.table.state(*segment) == SegmentState::Retired {
+                reach(Path::CopyGivenUp);
+                self.flashed.remove(key);
+            }
+        }
     }
 
     /// Notes what is on flash.

@@ -3,8 +3,9 @@
 use super::plan::Setup;
 use super::scenarios::{NS, get, pass, put};
 use super::world::{Life, World};
+use crate::clock::Clock;
 use crate::device::DeviceId;
-use crate::device::sim::Crash;
+use crate::device::sim::{Crash, SimFaults};
 use crate::ops::get::Lookup;
 use crate::segment::SegmentState;
 
@@ -144,5 +145,84 @@ fn a_device_that_does_not_answer_is_left_alone_until_it_does() {
         world.machine.set_mute(mute, false);
         pass(&mut world, &mut life, 50);
         assert_eq!(get(&life, &key(n)), Some(vec![n as u8; 1000]), "{mute:?}: what it has is back");
+    }
+}
+
+/// Number and epoch of each member.
+fn members(life: &Life) -> Vec<(u32, u64)> {
+    life.core.state.lock().devices.iter().map(|member| (member.id, member.epoch)).collect()
+}
+
+#[test]
+fn a_device_that_returns_is_not_taken_for_the_member_that_has_its_number_now() {
+    let (mut world, mut life) = world(1);
+    fill(&mut world, &mut life, 0, 120);
+    let gone = on(&world, &life, SECOND, 120);
+    let [_, (number, first)] = members(&life)[..] else { panic!("two members") };
+    life = restart(&mut world, life, |world| world.machine.set_away(SECOND, true));
+    for &n in &gone {
+        life.namespaces[NS].remove(&key(n));
+    }
+    life = restart(&mut world, life, |world| world.machine.set_away(SECOND, true));
+    world.crash(life, Crash::Process);
+    world.all_back();
+    world.exchange(1);
+    life = world.open();
+    let [_, (again, second)] = members(&life)[..] else { panic!("two members") };
+    assert!(again == number && second > first, "no test: {again} of {second}");
+    fill(&mut world, &mut life, 200, 320);
+    world.crash(life, Crash::Process);
+    world.exchange(1);
+    let mut life = world.open();
+    world.load(&mut life);
+    let [_, (_, third)] = members(&life)[..] else { panic!("two members") };
+    assert!(third > second, "it joins with an epoch of its own: {third} after {second}");
+    assert_eq!(hits(&life, &gone), 0, "removed objects are back");
+}
+
+#[test]
+fn a_checkpoint_that_is_nowhere_whole_is_none() {
+    let (mut world, mut life) = world(1);
+    fill(&mut world, &mut life, 0, 120);
+    life.core.wait_lists.want();
+    pass(&mut world, &mut life, 100);
+    let (all, totals) = (
+        [on(&world, &life, FIRST, 120), on(&world, &life, SECOND, 120)].concat(),
+        life.core.stats().totals,
+    );
+    assert!(totals.checkpoints > 0 && all.len() > 60, "no test: {totals:?}");
+    let (removed, kept) = all.split_at(20);
+    for &n in removed {
+        life.namespaces[NS].remove(&key(n));
+    }
+    // Both devices say that they have written, and have not.
+    world.set_faults(SimFaults { lost_write: 1.0, ..SimFaults::none() });
+    life.core.wait_lists.want();
+    pass(&mut world, &mut life, 100);
+    world.set_faults(SimFaults::none());
+    assert_eq!(life.core.stats().totals.checkpoints, totals.checkpoints);
+    let life = restart(&mut world, life, |_| {});
+    assert_eq!(hits(&life, removed), 0, "removed objects are back");
+    assert_eq!(hits(&life, kept), kept.len(), "the cache is cold");
+}
+
+#[test]
+fn a_stop_ends_although_no_device_answers() {
+    for segments in [vec![24], vec![12, 12]] {
+        let mut world = World::new(&Setup { segments: segments.clone(), ..Setup::plain(1) });
+        let mut life = world.open();
+        fill(&mut world, &mut life, 0, 120);
+        let all: Vec<u32> =
+            [FIRST, SECOND].iter().flat_map(|&device| on(&world, &life, device, 120)).collect();
+        assert!(all.len() > 60, "no test: {}", all.len());
+        for n in 0..segments.len() as u16 {
+            world.machine.set_mute(DeviceId(n), true);
+        }
+        put(&life, b"late", b"value", 0);
+        let began = world.clock.millis();
+        assert!(!world.close(&mut life), "nothing of it can be written");
+        assert!(world.clock.millis() - began < 30_000, "it waits too long");
+        let life = restart(&mut world, life, |_| {});
+        assert_eq!(hits(&life, &all), all.len(), "{segments:?}: the next start is cold");
     }
 }

@@ -217,7 +217,7 @@ impl Maker<'_> {
                 What::Turn { ms: 0 }
             }
             995..997 => What::Rest,
-            997 if self.setup.segments.len() > 1 => self.mute(r),
+            997 => self.mute(r),
             _ => What::Turn { ms: 100 },
         }
     }

@@ -171,7 +171,9 @@ impl Run {
 
     pub(super) fn turn(&mut self, life: &mut Life) {
         let began = self.world.clock.millis();
+        let at_stake = self.copies_at_stake(life);
         self.world.turn(life);
+        self.forget_given_up(life, &at_stake);
         self.tell_happened();
         self.within_write_budget(life);
         self.nobody_waits_too_long(began);
@@ -472,6 +474,7 @@ impl Run {
         self.waiting.clear();
         self.changing.clear();
         self.flashed.clear();
+        (self.silences, self.fell_silent) = (0, false);
         self.end_life(&life);
         let shape = |life: &Life| (life.core.shards.len(), life.core.shards[0].index.base_lines());
         let (before, covered) = (shape(&life), life.core.stats().totals.checkpoints > 0);

@@ -96,8 +96,12 @@ pub(super) struct Run {
     pub holes: bool,
     /// Segments, and which use of them, that keys had their copies in when the life before ended.
     pub homes: HashMap<Key, (u32, u64)>,
-    /// Versions that were seen on flash in this life.
+    /// Versions that were seen on flash in this life, and whose copy was not given up since with a
+    /// device that does not answer.
     pub flashed: HashMap<Key, u64>,
+    /// How often devices have fallen silent in this life, and whether one has in the latest turn.
+    pub silences: u64,
+    pub fell_silent: bool,
     pub lateness: Lateness,
     /// What came back while the background thread was blocked.
     pub happened: Arc<Mutex<Vec<Happened>>>,
@@ -141,6 +145,8 @@ impl Run {
             holes: false,
             homes: HashMap::new(),
             flashed: HashMap::new(),
+            silences: 0,
+            fell_silent: false,
             lateness: Lateness::default(),
             happened: Arc::default(),
             closing: false,

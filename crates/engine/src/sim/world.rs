@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use super::coverage::{Path, reach};
 use super::plan::{Options, Setup, Size};
 use crate::background::Background;
-use crate::clock::ManualClock;
+use crate::cache::TIMEOUT;
+use crate::clock::{Clock, ManualClock};
 use crate::config::Config;
 use crate::core::Core;
 use crate::device::sim::{Crash, SimDisk, SimFaults, SimMachine, SimRandom, Spare};
@@ -39,6 +40,8 @@ pub struct Life {
     pub namespaces: Vec<Namespace>,
     pub background: Background,
     disk: SimDisk,
+    /// When an I/O came back last, or none was in flight.
+    answered: u64,
 }
 
 /// The machine.
@@ -220,7 +223,8 @@ impl World {
         let namespaces = names
             .map(|(name, o)| open_namespace(&core, name, o.real()))
             .collect::<Result<_, _>>()?;
-        Ok(Life { core, namespaces, background, disk })
+        let answered = self.clock.millis();
+        Ok(Life { core, namespaces, background, disk, answered })
     }
 
     /// Whether anything but crashes and slowness goes wrong.
@@ -245,6 +249,9 @@ impl World {
         // Who waits for an I/O that is held up would see nothing overtake it.
         let at_least = if self.machine.is_held_up() { 0 } else { self.random.below(2) };
         life.disk.wait(at_least as usize, &mut done);
+        if !done.is_empty() || life.disk.in_flight() == 0 {
+            life.answered = self.clock.millis();
+        }
         for d in done {
             life.background.complete(d);
         }
@@ -270,7 +277,8 @@ impl World {
         panic!("the index does not get loaded");
     }
 
-    /// Ends the clean stop. False when the machine died on the way.
+    /// Ends the clean stop. False when the machine died on the way, or when no device answers: it
+    /// is given up then, as [`Cache::close`](crate::Cache::close) does.
     pub fn close(&mut self, life: &mut Life) -> bool {
         life.background.start_close();
         for _ in 0..BOUND {
@@ -279,6 +287,11 @@ impl World {
                 return !self.machine.is_down();
             }
             if self.machine.is_down() {
+                return false;
+            }
+            if u128::from(self.clock.millis() - life.answered) > TIMEOUT.as_millis() {
+                reach(Path::StopGivenUp);
+                life.background.abandon();
                 return false;
             }
             self.clock.pass(self.random.below(20));

@@ -75,6 +75,12 @@ impl DeviceWork {
             && now.saturating_sub(self.moved_at) >= SILENT_AFTER
     }
 
+    /// Whether it may be overdue at the next step.
+    #[cfg(test)]
+    pub(in crate::background) fn is_nearly_overdue(&self) -> bool {
+        self.in_flight > 0 && self.steps + 1 >= SILENT_STEPS
+    }
+
     /// A write has failed that costs a segment.
     pub(in crate::background) fn lengthen_pause(&mut self) {
         self.pause = (self.pause * 2).clamp(PAUSE, MAX_PAUSE);
