@@ -7,7 +7,8 @@
 //! Areas are made for the index that a cache is created with. What a grown index needs beyond them
 //! is taken from the free segments of the home's device, for both areas alike, *before* the index
 //! may grow. So a checkpoint always has its place. The tables of every checkpoint name these
-//! segments, and they are never given back: a checkpoint that is good must not be written over.
+//! segments, and they are never given back: a checkpoint that is good must not be written over. One
+//! that cannot be written gets another in its place.
 //!
 //! A write to an area whose device did not answer may still land there when nobody waits for it any
 //! more ([`CheckpointAreas::late_write`]). Until it is over the area takes no other checkpoint: a
@@ -139,8 +140,7 @@ impl CheckpointAreas {
 
     /// Whether a checkpoint fits an area, and nothing is on its way there.
     pub fn takes(&self, table: &SegmentTable, header: &Header, at: AreaAt) -> bool {
-        let home = &self.homes[at.home];
-        home.late[at.which as usize] == 0 && self.fits(table, header, at)
+        !self.is_late(at) && self.fits(table, header, at)
     }
 
     /// Whether a checkpoint fits an area.
@@ -157,6 +157,32 @@ impl CheckpointAreas {
     /// Such a write is over.
     pub fn late_write_ended(&mut self, at: AreaAt) {
         self.homes[at.home].late[at.which as usize] -= 1;
+    }
+
+    /// Whether such a write is on its way.
+    pub fn is_late(&self, at: AreaAt) -> bool {
+        self.homes[at.home].late[at.which as usize] > 0
+    }
+
+    /// Which of the area's segments a block of a checkpoint lies in; `None` where it is in the area
+    /// itself.
+    pub fn segment_of(
+        &self,
+        table: &SegmentTable,
+        header: &Header,
+        at: AreaAt,
+        (shard, block): (u32, u64),
+    ) -> Option<usize> {
+        match header.block_at(shard, block, self.bytes(at.home), table.segment_size()) {
+            BlockPlace::Area(_) => None,
+            BlockPlace::Segment(number, _) => Some(number),
+        }
+    }
+
+    /// Puts a segment in the place of one of an area's; the one that was there.
+    pub fn replace(&mut self, at: AreaAt, number: usize, segment: u32) -> u32 {
+        let there = &mut self.homes[at.home].segments[at.which as usize][number];
+        std::mem::replace(there, segment)
     }
 
     /// Where a block of a checkpoint lies; `None` where its segment is not known.
@@ -191,7 +217,7 @@ impl CheckpointAreas {
         table: &SegmentTable,
         size: (u32, u64),
         leave: u32,
-        mut take: impl FnMut(&SegmentTable, DeviceId) -> Option<u32>,
+        mut take: impl FnMut(DeviceId) -> Option<u32>,
     ) -> bool {
         let (tables, mut any) = (self.tables, false);
         for home in &mut self.homes {
@@ -208,7 +234,7 @@ impl HomeInUse {
         (shards, lines): (u32, u64),
         tables: u64,
         leave: u32,
-        take: &mut impl FnMut(&SegmentTable, DeviceId) -> Option<u32>,
+        take: &mut impl FnMut(DeviceId) -> Option<u32>,
     ) -> bool {
         let size = table.segment_size();
         let Some(needed) = segments_needed(shards, lines, tables, self.home.len, size) else {
@@ -228,7 +254,7 @@ impl HomeInUse {
         for segments in &mut self.segments {
             while (segments.len() as u64) < needed {
                 // Writers may have taken what was free.
-                let Some(segment) = take(table, device) else { return false };
+                let Some(segment) = take(device) else { return false };
                 segments.push(segment);
             }
         }
@@ -266,7 +292,7 @@ mod tests {
     #[test]
     fn both_areas_get_what_a_grown_index_needs_and_no_more() {
         let (table, mut areas, mut generation) = (table(64), areas(), 0);
-        let mut take = |table: &SegmentTable, device| {
+        let mut take = |device| {
             generation += 1;
             table.take_for_checkpoint(device, generation)
         };

@@ -21,8 +21,10 @@
 //! before the flush. An older copy of the same object may be on flash, and no line names it now.
 
 use crate::sync::atomic::Ordering;
+use std::collections::BTreeSet;
 use std::io;
 
+use super::growth::take_for_checkpoint;
 use super::parts::checkpoint::{AreaAt, CheckpointIo, CheckpointPhase, CheckpointRun, Todo};
 use super::state::bytes;
 use super::{Background, Purpose};
@@ -203,6 +205,7 @@ impl Background {
             todo,
             in_flight,
             homes,
+            failures: BTreeSet::new(),
             named_before: None,
         });
     }
@@ -281,8 +284,9 @@ impl Background {
                 Todo::Block(shard, block) => {
                     let header = run.header;
                     let data = self.capture(&header, shard, block);
-                    self.write_checkpoint(out, data, |areas, table, at| {
-                        let place = areas.block(table, &header, at, (shard, block));
+                    let block = (shard, block);
+                    self.write_checkpoint(out, data, Some(block), |areas, table, at| {
+                        let place = areas.block(table, &header, at, block);
                         place.expect("a checkpoint is begun where it has its place")
                     });
                 }
@@ -291,13 +295,13 @@ impl Background {
                     let mut data = AlignedBuf::copy_of(bytes);
                     data.set_len(round_up(bytes.len() as u64, BLOCK.into()) as usize);
                     let offset = run.header.tables_at() + from as u64;
-                    self.write_checkpoint(out, data, |areas, _, at| {
+                    self.write_checkpoint(out, data, None, |areas, _, at| {
                         (areas.device(at.home), areas.offset(at) + offset)
                     });
                 }
                 Todo::Header => {
                     let data = AlignedBuf::copy_of(&run.header.encode());
-                    self.write_checkpoint(out, data, |areas, _, at| {
+                    self.write_checkpoint(out, data, None, |areas, _, at| {
                         (areas.device(at.home), areas.offset(at))
                     });
                 }
@@ -316,6 +320,7 @@ impl Background {
         &mut self,
         out: &mut Vec<Io>,
         data: AlignedBuf,
+        block: Option<(u32, u64)>,
         place: impl Fn(&CheckpointAreas, &SegmentTable, AreaAt) -> (DeviceId, u64),
     ) {
         let Some(run) = &mut self.checkpoint.run else { return };
@@ -325,7 +330,7 @@ impl Background {
             let at = AreaAt { home, which };
             self.core.totals.metadata_bytes.add(data.len() as u64);
             let (device, offset) = place(&self.checkpoint.areas, &self.core.table, at);
-            let part = Purpose::Checkpoint(CheckpointIo::Write { at });
+            let part = Purpose::Checkpoint(CheckpointIo::Write { at, block });
             self.submit(out, part, device, offset, IoKind::Write { data: data.clone() });
         }
     }
@@ -389,7 +394,7 @@ impl Background {
     pub(super) fn checkpoint_done(&mut self, part: CheckpointIo, result: io::Result<IoOutput>) {
         let Some(run) = &mut self.checkpoint.run else { return };
         run.in_flight -= 1;
-        let (header, home) = (&run.header, part.home());
+        let (header, home, block) = (run.header, part.home(), part.block());
         let sound = match part {
             CheckpointIo::Write { .. } | CheckpointIo::Flush { .. } => {
                 if result.is_err() {
@@ -408,7 +413,7 @@ impl Background {
             }),
             CheckpointIo::ReadHeader { home } => {
                 let area = self.checkpoint.areas.bytes(home);
-                bytes(result).is_ok_and(|b| Header::decode(&b, &header.uuid, area) == Some(*header))
+                bytes(result).is_ok_and(|b| Header::decode(&b, &header.uuid, area) == Some(header))
             }
         };
         if sound {
@@ -425,11 +430,49 @@ impl Background {
             _ => home.into_iter().collect(),
         };
         for home in failed {
+            let at = AreaAt { home, which: run.which };
+            let segment = block
+                .and_then(|b| self.checkpoint.areas.segment_of(&self.core.table, &header, at, b));
+            run.failures.insert((home, segment));
             if run.homes.len() > 1 {
                 coverage_mark!(CheckpointHomeLost);
             }
             run.drop_home(home);
         }
+    }
+
+    /// Nothing of a checkpoint is in flight any more.
+    fn end_checkpoint(&mut self, now: u64) {
+        self.checkpoint.ended = Some(now);
+        let Some(run) = self.checkpoint.run.take() else { return };
+        for &(home, segment) in &run.failures {
+            // Where the area itself fails too, or nothing is written, it is no bad place.
+            let device = &self.devices[usize::from(self.checkpoint.areas.device(home).0)];
+            let fails = run.failures.contains(&(home, None)) || device.pause > 0 || device.silent;
+            if let Some(number) = segment.filter(|_| !fails) {
+                self.replace_segment(AreaAt { home, which: run.which }, number);
+            }
+        }
+    }
+
+    /// Puts a free segment in the place of one of an area's that could not be written. Nothing is
+    /// lost: the newest checkpoint is in the other area.
+    fn replace_segment(&mut self, at: AreaAt, number: usize) {
+        if self.checkpoint.areas.is_late(at)
+            || self.core.table.free_count() <= self.core.admission.free_target
+        {
+            return;
+        }
+        let device = self.checkpoint.areas.device(at.home);
+        let Some(new) = take_for_checkpoint(&self.core, device) else { return };
+        let segment = self.checkpoint.areas.replace(at, number, new);
+        coverage_mark!(CheckpointSegmentReplaced);
+        self.core.table.give_up_checkpoint(segment);
+        self.core.totals.segments_retired.inc();
+        tracing::warn!(
+            segment,
+            "writing a checkpoint there failed: another segment takes its place, and it is tried again later"
+        );
     }
 
     /// All I/Os of a phase are over.
@@ -440,10 +483,8 @@ impl Background {
         run.homes.retain(|&home| !self.devices[usize::from(areas.device(home).0)].silent);
         if run.has_failed() {
             self.core.totals.checkpoint_failures.inc();
-            self.checkpoint.run = None;
             self.let_indexes_go();
-            self.checkpoint.ended = Some(now);
-            return;
+            return self.end_checkpoint(now);
         }
         let header = run.header;
         // One that does not answer would not be waited for anyway.
@@ -474,8 +515,7 @@ impl Background {
             }
             CheckpointPhase::Verify => {
                 self.checkpoint.last = Some((header.sequence, run.which));
-                self.checkpoint.run = None;
-                self.checkpoint.ended = Some(now);
+                self.end_checkpoint(now);
                 // The pair of what `start_checkpoint` has chosen: what was opened since lies above.
                 let open = self.core.table.oldest_open_position();
                 debug_assert!(open.is_none_or(|open| open >= header.journal_position));

@@ -14,12 +14,12 @@
 //! [`CheckpointAreas::make_room`]: crate::checkpoint_areas::CheckpointAreas::make_room
 
 use super::Background;
+use crate::core::Core;
 use crate::device::DeviceId;
 use crate::format::footer_entries::FooterEntry;
 use crate::format::journal::Event;
 use crate::heap;
 use crate::index::{LINE_BYTES, SLOTS_PER_LINE};
-use crate::segment::SegmentTable;
 use crate::shard::ShardSlot;
 
 /// More lines are allowed when so many slots of those allowed are taken, in percent. The index
@@ -82,18 +82,21 @@ impl Background {
     /// place.
     pub(super) fn make_room_for_checkpoints(&mut self, lines: u64) -> bool {
         let core = &self.core;
-        let take = |table: &SegmentTable, device: DeviceId| {
-            let generation = core.take_version();
-            let segment = table.take_for_checkpoint(device, generation)?;
-            // An older checkpoint knows the segment in its last use. Its footer may be whole still
-            // when blocks have been written over its records.
-            core.journal.append(Event::Open { segment }, generation);
-            Some(segment)
-        };
+        let take = |device: DeviceId| take_for_checkpoint(core, device);
         // As many as reclaim keeps free, so that growth takes none that writes wait for.
         let (shards, leave) = (core.shards.len() as u32, core.admission.free_target);
         self.checkpoint.areas.make_room(&core.table, (shards, lines), leave, take)
     }
+}
+
+/// Takes a free segment of a device for blocks of checkpoints.
+pub(super) fn take_for_checkpoint(core: &Core, device: DeviceId) -> Option<u32> {
+    let generation = core.take_version();
+    let segment = core.table.take_for_checkpoint(device, generation)?;
+    // An older checkpoint knows the segment in its last use. Its footer may be whole still when
+    // blocks have been written over its records.
+    core.journal.append(Event::Open { segment }, generation);
+    Some(segment)
 }
 
 /// How many lines a shard's index is allowed, and how many more it should be with `coming` slots

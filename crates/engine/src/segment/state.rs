@@ -12,14 +12,16 @@
 //!
 //!            take_for_checkpoint
 //!   Free ────────────────────────▶ Checkpoint
-//!           new generation
+//!           new generation               │ give_up_checkpoint
+//!                                        ▼
+//!                                     Retired
 //! ```
 //! The generation changes only on the edges from Free, before anything is written. From then on
 //! records of the earlier use fail their checksum. A segment that could not be written is tried
 //! again after a while. By then no write to it is in flight and no stream holds it. Slots that
 //! still point into it then find another generation. There is no edge from Open to Sealed: until
-//! the last chunk is written its records are read from memory. Nor is there one from Checkpoint:
-//! a segment that holds blocks of checkpoints does so for as long as the cache is open.
+//! the last chunk is written its records are read from memory. A segment that holds blocks of
+//! checkpoints does so for as long as the cache is open, or until it cannot be written.
 //!
 //! Invariants, asserted where a state changes:
 //! - A generation is above every earlier one of its segment.
@@ -275,6 +277,15 @@ impl SegmentTable {
         s.generation.store(generation, Ordering::Release);
         self.step(segment, SegmentState::Free, SegmentState::Checkpoint);
         Some(segment)
+    }
+
+    /// Checkpoint to Retired: it could not be written, and another takes its place.
+    pub fn give_up_checkpoint(&self, segment: u32) {
+        let s = self.at(segment);
+        for counter in [&s.records, &s.bytes, &s.live] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.step(segment, SegmentState::Checkpoint, SegmentState::Retired);
     }
 
     /// Recovery: a segment holds blocks of checkpoints. False when it is in use otherwise.

@@ -261,3 +261,34 @@ fn an_index_of_fixed_size_does_not_grow() {
     assert!(full(&life) > 0);
     check_values(&life, OBJECTS / 2);
 }
+
+#[test]
+fn a_segment_of_checkpoints_that_cannot_be_written_is_replaced() {
+    let mut world = small_index();
+    let mut life = world.open_as_configured().expect("opens");
+    load(&mut world, &mut life, 0, OBJECTS);
+    life.core.streams.flush(u64::MAX, true);
+    pass(&mut world, &mut life, 200);
+    let before = checkpoint_segments(&life);
+    let bad = before[0];
+    let (place, size) = (life.core.table.place(bad), life.core.table.segment_size());
+    world.machine.set_bad(place.device, place.offset..place.offset + u64::from(size));
+    // One in each area, and one more in each.
+    let done = life.core.stats().totals.checkpoints;
+    for _ in 0..8 {
+        life.core.wait_lists.want();
+        pass(&mut world, &mut life, 100);
+    }
+    let stats = life.core.stats();
+    assert!(stats.totals.checkpoints >= done + 4, "they do not go on: {stats:?}");
+    assert_eq!(stats.totals.segments_retired, 1, "{stats:?}");
+    let after = checkpoint_segments(&life);
+    assert!(!after.contains(&bad) && after.len() == before.len(), "{before:?} {after:?}");
+    let held = on_flash(&world, &life, OBJECTS);
+    world.crash(life, Crash::Process);
+    let life = reopen(&mut world);
+    assert_eq!(checkpoint_segments(&life), after, "the newest checkpoint names them");
+    let again = on_flash(&world, &life, OBJECTS);
+    let lost = held.iter().filter(|n| again.binary_search(n).is_err()).count();
+    assert!(held.len() > 1_000 && lost * 1_000 <= held.len(), "{lost} of {} lost", held.len());
+}

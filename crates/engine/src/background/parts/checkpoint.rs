@@ -4,23 +4,46 @@ pub(in crate::background) use crate::checkpoint_areas::AreaAt;
 use crate::checkpoint_areas::CheckpointAreas;
 use crate::device::DeviceId;
 use crate::format::checkpoint::Header;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// An I/O of a checkpoint.
 #[derive(Debug)]
 pub(in crate::background) enum CheckpointIo {
-    Write { at: AreaAt },
-    Flush { device: DeviceId },
-    ReadBlock { home: usize, shard: u32, block: u64 },
-    ReadTables { home: usize },
-    ReadHeader { home: usize },
+    /// A block, or something else of the area.
+    Write {
+        at: AreaAt,
+        block: Option<(u32, u64)>,
+    },
+    Flush {
+        device: DeviceId,
+    },
+    ReadBlock {
+        home: usize,
+        shard: u32,
+        block: u64,
+    },
+    ReadTables {
+        home: usize,
+    },
+    ReadHeader {
+        home: usize,
+    },
 }
 
 impl CheckpointIo {
     /// The area that it writes to.
     pub(in crate::background) fn written_to(&self) -> Option<AreaAt> {
         match self {
-            Self::Write { at } => Some(*at),
+            Self::Write { at, .. } => Some(*at),
+            _ => None,
+        }
+    }
+
+    /// The block of the index that it is about, if it is about one.
+    pub(in crate::background) fn block(&self) -> Option<(u32, u64)> {
+        match self {
+            Self::Write { block, .. } => *block,
+            Self::ReadBlock { shard, block, .. } => Some((*shard, *block)),
             _ => None,
         }
     }
@@ -28,7 +51,7 @@ impl CheckpointIo {
     /// The home that it is about, if it is about one.
     pub(in crate::background) fn home(&self) -> Option<usize> {
         match self {
-            Self::Write { at } => Some(at.home),
+            Self::Write { at, .. } => Some(at.home),
             Self::Flush { .. } => None,
             Self::ReadBlock { home, .. }
             | Self::ReadTables { home }
@@ -52,6 +75,9 @@ pub(in crate::background) struct CheckpointRun {
     pub(in crate::background) which: u32,
     /// Homes where nothing of it has failed.
     pub(in crate::background) homes: Vec<usize>,
+    /// Where something of it has failed: the home, and which of the area's segments it was, if it
+    /// was in one.
+    pub(in crate::background) failures: BTreeSet<(usize, Option<usize>)>,
     pub(in crate::background) tables: Vec<u8>,
     pub(in crate::background) phase: CheckpointPhase,
     /// The phase's I/Os not yet started.

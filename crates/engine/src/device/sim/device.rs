@@ -44,12 +44,14 @@ pub(super) struct Device {
     pub(super) away: bool,
     /// What is in flight to it stays there.
     pub(super) mute: bool,
+    /// Writes fail that touch these bytes.
+    pub(super) bad: std::ops::Range<u64>,
 }
 
 impl Device {
     pub(super) fn new(size: u64) -> Self {
         let (bytes, durable) = (vec![0; size as usize], vec![0; size as usize]);
-        Self { bytes, durable, log: Vec::new(), logged: 0, away: false, mute: false }
+        Self { bytes, durable, log: Vec::new(), logged: 0, away: false, mute: false, bad: 0..0 }
     }
 
     pub(super) fn len(&self) -> u64 {

@@ -267,6 +267,12 @@ impl SimMachine {
         self.lock().devices[usize::from(device.0)].mute = mute;
     }
 
+    /// Writes to these bytes of a device fail from now on.
+    #[cfg(test)]
+    pub(crate) fn set_bad(&self, device: DeviceId, bad: std::ops::Range<u64>) {
+        self.lock().devices[usize::from(device.0)].bad = bad;
+    }
+
     /// Whether what is in flight to some device stays there.
     #[cfg(test)]
     pub(crate) fn any_mute(&self) -> bool {

@@ -47,8 +47,10 @@
 //! be *mute*: what is asked of its queue stays in flight until it answers again. A device may be
 //! exchanged for an empty one.
 //!
-//! Not modelled: sectors that fail again and again in one place, and reads of another device's
-//! data.
+//! Bytes of a device may be *bad*: every write to them fails. Random runs have none.
+//!
+//! Not modelled: sectors that cannot be read again and again in one place, and reads of another
+//! device's data.
 //!
 //! **Crash at any moment**: [`SimMachine::crash_after`] cuts the power in the middle of the n-th
 //! effect from now on. An effect is a submission, the completion of a write or sync, a media store

@@ -300,6 +300,10 @@ impl Machine {
             coverage_mark!(DeviceAway);
             return Err(eio());
         }
+        if offset < target.bad.end && offset + data.len() as u64 > target.bad.start {
+            coverage_mark!(WriteError);
+            return Err(eio());
+        }
         if random.chance(faults.no_space) {
             coverage_mark!(NoSpace);
             return Err(Errno::NOSPC.into());
