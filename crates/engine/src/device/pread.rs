@@ -12,27 +12,34 @@ use super::buf::AlignedBuf;
 use super::disk::{DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, check_io};
 use super::files::{Files, read_full, write_full};
 
-/// I/Os that run at the same time. More threads cost memory and context switches. They do not help
+/// I/Os to a device that run at the same time. More threads cost memory and context switches. They do not help
 /// one thread that mostly writes a few large chunks. Readers use [`DeviceSet::read_at`] on their
 /// own threads.
 const THREADS: usize = 4;
 
-/// A queue served by a few threads that sleep while there is nothing to do.
+/// A queue served by a few threads for each device, which sleep while there is nothing to do. A
+/// device that does not answer keeps only its own.
 pub struct PreadDisk {
     files: Arc<Files>,
-    shared: Arc<PreadShared>,
+    queues: Vec<Arc<Queue>>,
+    finished: Arc<Finished>,
     threads: Vec<JoinHandle<()>>,
     in_flight: usize,
 }
 
-/// What the driving thread and the I/O threads share.
-struct PreadShared {
-    queue: Mutex<Requests>,
+/// What is asked of a device.
+struct Queue {
+    requests: Mutex<Requests>,
     /// Signalled for every request, and for all when the queue closes.
     work: Condvar,
+}
+
+/// What all I/O threads hand back.
+#[derive(Default)]
+struct Finished {
     done: Mutex<Vec<Done>>,
     /// Signalled for every completion.
-    finished: Condvar,
+    one: Condvar,
 }
 
 struct Requests {
@@ -43,18 +50,19 @@ struct Requests {
 impl PreadDisk {
     /// Starts the threads.
     pub(super) fn new(files: Arc<Files>) -> io::Result<Self> {
-        let shared = Arc::new(PreadShared {
-            queue: Mutex::new(Requests { waiting: VecDeque::new(), open: true }),
-            work: Condvar::new(),
-            done: Mutex::new(Vec::new()),
-            finished: Condvar::new(),
-        });
-        let mut disk = Self { files, shared, threads: Vec::with_capacity(THREADS), in_flight: 0 };
-        for n in 0..THREADS {
-            let (files, shared) = (disk.files.clone(), disk.shared.clone());
+        let queue = |_| {
+            let requests = Mutex::new(Requests { waiting: VecDeque::new(), open: true });
+            Arc::new(Queue { requests, work: Condvar::new() })
+        };
+        let queues: Vec<_> = (0..files.infos().len().max(1)).map(queue).collect();
+        let (finished, threads) = (Arc::default(), Vec::with_capacity(THREADS * queues.len()));
+        let mut disk = Self { files, queues, finished, threads, in_flight: 0 };
+        for n in 0..THREADS * disk.queues.len() {
+            let (files, finished) = (disk.files.clone(), disk.finished.clone());
+            let queue = disk.queues[n / THREADS].clone();
             let builder = std::thread::Builder::new().name(format!("afterglow-io-{n}"));
             // On an error `disk` is dropped, which ends the threads already started.
-            disk.threads.push(builder.spawn(move || serve(&files, &shared))?);
+            disk.threads.push(builder.spawn(move || serve(&files, &queue, &finished))?);
         }
         Ok(disk)
     }
@@ -67,8 +75,11 @@ impl Disk for PreadDisk {
 
     fn submit(&mut self, io: Io) {
         self.in_flight += 1;
-        self.shared.queue.lock().waiting.push_back(io);
-        self.shared.work.notify_one();
+        // What is asked of no device is refused like the rest, by somebody's thread.
+        let device = usize::from(io.device.0).min(self.queues.len() - 1);
+        let queue = &self.queues[device];
+        queue.requests.lock().waiting.push_back(io);
+        queue.work.notify_one();
     }
 
     fn in_flight(&self) -> usize {
@@ -77,9 +88,9 @@ impl Disk for PreadDisk {
 
     fn wait(&mut self, at_least: usize, out: &mut Vec<Done>) {
         let wanted = at_least.min(self.in_flight);
-        let mut done = self.shared.done.lock();
+        let mut done = self.finished.done.lock();
         while done.len() < wanted {
-            self.shared.finished.wait(&mut done);
+            self.finished.one.wait(&mut done);
         }
         self.in_flight -= done.len();
         out.append(&mut done);
@@ -87,9 +98,9 @@ impl Disk for PreadDisk {
 
     fn wait_for(&mut self, limit: Duration, out: &mut Vec<Done>) {
         let until = Instant::now() + limit;
-        let mut done = self.shared.done.lock();
+        let mut done = self.finished.done.lock();
         while done.is_empty() && self.in_flight > 0 {
-            if self.shared.finished.wait_until(&mut done, until).timed_out() {
+            if self.finished.one.wait_until(&mut done, until).timed_out() {
                 break;
             }
         }
@@ -101,8 +112,10 @@ impl Disk for PreadDisk {
 impl Drop for PreadDisk {
     /// Waits for what is in flight; requests still waiting for a thread are carried out too.
     fn drop(&mut self) {
-        self.shared.queue.lock().open = false;
-        self.shared.work.notify_all();
+        for queue in &self.queues {
+            queue.requests.lock().open = false;
+            queue.work.notify_all();
+        }
         for thread in self.threads.drain(..) {
             // A panicked I/O thread has already reported itself, and there is nobody to hand the
             // error to.
@@ -112,26 +125,26 @@ impl Drop for PreadDisk {
 }
 
 /// Body of an I/O thread.
-fn serve(files: &Files, shared: &PreadShared) {
-    while let Some(io) = next(shared) {
+fn serve(files: &Files, queue: &Queue, finished: &Finished) {
+    while let Some(io) = next(queue) {
         let id = io.id;
         let result = carry_out(files, io);
-        shared.done.lock().push(Done { id, result });
-        shared.finished.notify_one();
+        finished.done.lock().push(Done { id, result });
+        finished.one.notify_one();
     }
 }
 
 /// The next request, or `None` once the queue is closed and empty.
-fn next(shared: &PreadShared) -> Option<Io> {
-    let mut queue = shared.queue.lock();
+fn next(queue: &Queue) -> Option<Io> {
+    let mut requests = queue.requests.lock();
     loop {
-        if let Some(io) = queue.waiting.pop_front() {
+        if let Some(io) = requests.waiting.pop_front() {
             return Some(io);
         }
-        if !queue.open {
+        if !requests.open {
             return None;
         }
-        shared.work.wait(&mut queue);
+        queue.work.wait(&mut requests);
     }
 }
 
