@@ -167,7 +167,7 @@ fn index_cap(flash: u64) -> u64 {
 }
 
 /// Most bytes of tables a checkpoint of a cache of that much flash may have.
-pub fn tables_cap(flash: u64, segment_size: u32) -> u64 {
+fn tables_cap(flash: u64, segment_size: u32) -> u64 {
     (flash / INDEX_SHARE).clamp(32 << 10, 32 << 20)
         + flash / u64::from(segment_size) * SEGMENT_ENTRY as u64
 }
@@ -178,27 +178,34 @@ pub fn free_target(segments: u32) -> u32 {
     (segments / 128).clamp(3, 64)
 }
 
-/// Divides memory so that checkpoints fit their areas, of so many bytes. Refuses a number of shards
-/// with which they never would.
+/// Divides memory so that checkpoints fit their areas, of so many bytes, and says how many bytes
+/// their tables may have. Refuses a number of shards with which they never would fit.
 pub fn check_area(
     config: &Config,
     flash: u64,
     memory: &Memory,
     (segment_size, area): (u32, u64),
-) -> Result<Memory, OpenError> {
+) -> Result<(Memory, u64), OpenError> {
+    let fits = |lines: usize, tables: u64| area_len(config.shards, lines as u64, tables) <= area;
     let tables = tables_cap(flash, segment_size);
-    let fits = |lines: usize| area_len(config.shards, lines as u64, tables) <= area;
-    if fits(memory.lines) {
-        return Ok(*memory);
+    if fits(memory.lines, tables) {
+        return Ok((*memory, tables));
     }
-    // Devices may have joined since the areas were made: the index begins as large as it may.
+    // Devices may have joined since the areas were made. Tables have half of an area, or what their
+    // segments need, and the index begins as large as it may.
+    let segments = flash / u64::from(segment_size) * SEGMENT_ENTRY as u64;
+    let tables = tables.min((area / 2).max(segments + (32 << 10)));
+    let fits = |lines: usize| fits(lines, tables);
+    if fits(memory.lines) {
+        return Ok((*memory, tables));
+    }
     let (mut least, mut most) = (0, memory.lines);
     while least < most {
         let lines = (least + most).div_ceil(2);
         (least, most) = if fits(lines) { (lines, most) } else { (least, lines - 1) };
     }
     if least > 0 && config.index_memory.is_none() {
-        return Ok(Memory { lines: least, lines_now: least, ..*memory });
+        return Ok((Memory { lines: least, lines_now: least, ..*memory }, tables));
     }
     let why = format!(
         "{} shards are more than the checkpoint areas of this cache were made for: configure as many as when it was created, or \
@@ -284,6 +291,26 @@ mod tests {
             let memory = memory(&config, size, block.segment_size).unwrap();
             let need = area_len(config.shards, memory.lines as u64, 32 << 10);
             assert!(need <= block.area, "{size}: {need} > {}", block.area);
+        }
+    }
+
+    #[test]
+    fn devices_that_join_leave_the_index_most_of_what_it_had() {
+        for size in [48 << 20, 1 << 30, 100 << 30] {
+            let config = Config { memory: 8 << 30, shards: 16, ..Config::new("x", vec![]) };
+            let block = format(&config, &[info(size)], [0; 16], 0, 1).unwrap()[0];
+            let with = |flash: u64| {
+                let memory = memory(&config, flash, block.segment_size).unwrap();
+                let place = (block.segment_size, block.area);
+                check_area(&config, flash, &memory, place).expect("it is opened")
+            };
+            let before = with(size).0.lines;
+            for joined in [2, 4] {
+                let (memory, tables) = with(joined * size);
+                let need = area_len(config.shards, memory.lines as u64, tables);
+                assert!(need <= block.area, "{size} times {joined}: {need} > {}", block.area);
+                assert!(memory.lines * 10 >= before * 9, "{} after {before}", memory.lines);
+            }
         }
     }
 

@@ -68,7 +68,7 @@ impl Outlook {
         let memory = geometry::memory(config, flash, segment_size)?;
         // Homes all have areas of one size.
         let area = blocks.iter().map(|block| block.area).max().unwrap_or(0);
-        let memory = geometry::check_area(config, flash, &memory, (segment_size, area))?;
+        let (memory, tables) = geometry::check_area(config, flash, &memory, (segment_size, area))?;
         let segments = blocks.iter().map(|block| u64::from(block.segments)).sum::<u64>();
         let lines = memory.lines as u64 * u64::from(config.shards);
         let most_lines = memory.most_lines as u64 * u64::from(config.shards);
@@ -81,7 +81,7 @@ impl Outlook {
             index_slots_most: most_lines * SLOTS_PER_LINE as u64,
             dram: memory.dram as u64 * u64::from(config.shards),
             shards: config.shards,
-            area: [area, geometry::tables_cap(flash, segment_size)],
+            area: [area, tables],
         })
     }
 }

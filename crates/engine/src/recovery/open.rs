@@ -47,7 +47,7 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     let memory = geometry::memory(config, flash, segment_size)?;
     let homes = all_homes_of(&past.members);
     let area = homes.iter().map(|home| home.len).min().unwrap_or(0);
-    let memory = geometry::check_area(config, flash, &memory, (segment_size, area))?;
+    let (memory, tables) = geometry::check_area(config, flash, &memory, (segment_size, area))?;
     let grown = past.checkpoint.as_ref();
     let memory = grown.map_or(memory, |c| memory.grown_to(config.shards, &c.header));
     let mut warm = warm_namespaces(&past);
@@ -59,7 +59,6 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     // Also where nothing is warm: the journal goes on from this checkpoint, so the next one must
     // not be written over it.
     let last = past.checkpoint.as_ref().map(|c| (c.header.sequence, c.which));
-    let tables = geometry::tables_cap(flash, core.table.segment_size());
     let mut areas = CheckpointAreas::new(all_homes_of(&past.members), tables);
     let plan = restore(&core, past, warm, &mut areas);
     let others = core.table.free_count() as usize + areas.count();
