@@ -53,6 +53,7 @@ pub fn text(cache: &Cache) -> String {
         ("write_errors", totals.write_errors),
         ("checkpoints", totals.checkpoints),
         ("checkpoint_failures", totals.checkpoint_failures),
+        ("devices_silent", totals.devices_silent),
         ("segments_retired", totals.segments_retired),
         ("segments_reclaimed", totals.segments_reclaimed),
         ("dram_objects", stats.dram_objects),
