@@ -35,6 +35,7 @@ HISTORIES = {
         "sim::admission",
         "sim::scenarios",
         "sim::copies",
+        "sim::devices",
         "sim::growth",
         "sim::openings",
         "sim::reinsertion",
