@@ -195,15 +195,13 @@ impl Background {
         let blocks = (0..header.shards)
             .flat_map(|s| (0..header.blocks_per_shard()).map(move |b| Todo::Block(s, b)));
         let pieces = (0..encoded.len()).step_by(PIECE).map(Todo::Tables);
-        let todo = blocks.chain(pieces).collect();
-        let (phase, in_flight) = (CheckpointPhase::Blocks, 0);
         self.checkpoint.run = Some(CheckpointRun {
             header,
             which,
+            todo: blocks.chain(pieces).collect(),
             tables: encoded,
-            phase,
-            todo,
-            in_flight,
+            phase: CheckpointPhase::Blocks,
+            in_flight: 0,
             homes,
             failures: BTreeSet::new(),
             named_before: None,

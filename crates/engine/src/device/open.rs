@@ -28,8 +28,8 @@ pub fn open(devices: &[DeviceConfig], engine: IoEngine) -> Result<OpenDevices, D
     open_with(devices, engine, false)
 }
 
-/// The same. With `without`, it goes on without devices that fail or are missing, as long as there is
-/// another.
+/// The same. With `without`, it goes on without devices that fail or are missing, as long as there
+/// is another.
 pub(crate) fn open_with(
     devices: &[DeviceConfig],
     engine: IoEngine,

@@ -12,23 +12,23 @@ use super::buf::AlignedBuf;
 use super::disk::{DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, check_io};
 use super::files::{Files, read_full, write_full};
 
-/// I/Os to a device that run at the same time. More threads cost memory and context switches. They do not help
-/// one thread that mostly writes a few large chunks. Readers use [`DeviceSet::read_at`] on their
-/// own threads.
+/// I/Os to a device that run at the same time. More threads cost memory and context switches. They
+/// do not help one thread that mostly writes a few large chunks. Readers use
+/// [`DeviceSet::read_at`] on their own threads.
 const THREADS: usize = 4;
 
 /// A queue served by a few threads for each device, which sleep while there is nothing to do. A
 /// device that does not answer keeps only its own.
 pub struct PreadDisk {
     files: Arc<Files>,
-    queues: Vec<Arc<Queue>>,
+    queues: Vec<Arc<DeviceQueue>>,
     finished: Arc<Finished>,
     threads: Vec<JoinHandle<()>>,
     in_flight: usize,
 }
 
 /// What is asked of a device.
-struct Queue {
+struct DeviceQueue {
     requests: Mutex<Requests>,
     /// Signalled for every request, and for all when the queue closes.
     work: Condvar,
@@ -52,7 +52,7 @@ impl PreadDisk {
     pub(super) fn new(files: Arc<Files>) -> io::Result<Self> {
         let queue = |_| {
             let requests = Mutex::new(Requests { waiting: VecDeque::new(), open: true });
-            Arc::new(Queue { requests, work: Condvar::new() })
+            Arc::new(DeviceQueue { requests, work: Condvar::new() })
         };
         let queues: Vec<_> = (0..files.infos().len().max(1)).map(queue).collect();
         let (finished, threads) = (Arc::default(), Vec::with_capacity(THREADS * queues.len()));
@@ -125,7 +125,7 @@ impl Drop for PreadDisk {
 }
 
 /// Body of an I/O thread.
-fn serve(files: &Files, queue: &Queue, finished: &Finished) {
+fn serve(files: &Files, queue: &DeviceQueue, finished: &Finished) {
     while let Some(io) = next(queue) {
         let id = io.id;
         let result = carry_out(files, io);
@@ -135,7 +135,7 @@ fn serve(files: &Files, queue: &Queue, finished: &Finished) {
 }
 
 /// The next request, or `None` once the queue is closed and empty.
-fn next(queue: &Queue) -> Option<Io> {
+fn next(queue: &DeviceQueue) -> Option<Io> {
     let mut requests = queue.requests.lock();
     loop {
         if let Some(io) = requests.waiting.pop_front() {

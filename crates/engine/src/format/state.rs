@@ -8,7 +8,8 @@
 //! devices u32 | { id u32, epoch u64, first segment u32, segments u32, home u32, path len u16, path } ... | checksum u64
 //! ```
 //! `generation` counts openings: it is raised and made durable before an opened cache changes
-//! anything. Earlier builds wrote no devices. No version at or above `version limit` has ever been used.
+//! anything. Earlier builds wrote no devices. No version at or above `version limit` has ever been
+//! used.
 
 use super::{FORMAT_VERSION, checksum, is_read};
 use crate::config::{Durability, Mutability, NamespaceOptions, Survives};
@@ -306,8 +307,21 @@ mod tests {
                 set_epoch: 7,
                 checkpoint: 8,
                 journal_epoch: 9,
-                namespaces: vec![NamespaceRecord { id: 0, name: name.clone(), options, kill: 7, journal_gaps }],
-                devices: vec![DeviceRecord { id: 3, epoch: generation, base: 4, segments: 5, home: 2, path: name }],
+                namespaces: vec![NamespaceRecord {
+                    id: 0,
+                    name: name.clone(),
+                    options,
+                    kill: 7,
+                    journal_gaps,
+                }],
+                devices: vec![DeviceRecord {
+                    id: 3,
+                    epoch: generation,
+                    base: 4,
+                    segments: 5,
+                    home: 2,
+                    path: name,
+                }],
             };
             let mut bytes = state.encode();
             prop_assert_eq!(StateFile::decode(&bytes), Ok(state));

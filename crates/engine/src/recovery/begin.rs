@@ -8,8 +8,9 @@ use super::env::Env;
 use super::members::join;
 use super::past::{End, Past};
 use crate::device::area::Media;
-use crate::device::{Disk, Io, IoKind};
+use crate::device::{AlignedBuf, Disk, Io, IoKind};
 use crate::error::OpenError;
+use crate::format::BLOCK;
 use crate::format::journal::Event;
 use crate::format::state::{NO_CHECKPOINT, STATE, StateFile};
 use crate::journal::Journal;
@@ -147,4 +148,29 @@ fn write_carried(
     let lost =
         if journal.is_poisoned() { Err(io::Error::other("an entry was lost")) } else { Ok(()) };
     lost.and_then(|()| journal.sync()).map_err(OpenError::io("writing the journal"))
+}
+
+/// Erases checkpoints that cannot be read, so that no later run goes on from one.
+///
+/// A power loss takes journal entries that were not flushed. So such a checkpoint may need the
+/// journal only from a position that this run has not reached. Removals of this run would lie below
+/// that position. A later run that can read the checkpoint again would pass over them. A journal
+/// that is begun anew has positions of its own, so this cannot happen there.
+///
+/// Where erasing fails, the journal is begun anew: Mutable namespaces start cold.
+pub(super) fn forget_unread(mut past: Past, disk: &mut dyn Disk) -> Past {
+    if !past.journal_ok || past.unread.is_empty() {
+        return past;
+    }
+    coverage_mark!(CheckpointErased);
+    let erased = past.unread.iter().try_for_each(|&(device, offset)| {
+        let data = AlignedBuf::zeroed(BLOCK as usize).into();
+        run(disk, Io { id: 0, device, offset, kind: IoKind::Write { data } })?;
+        run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Sync })
+    });
+    if let Err(error) = erased {
+        tracing::warn!(%error, "a checkpoint can be neither read nor erased: what it may cover starts cold");
+        past.journal_ok = false;
+    }
+    past
 }

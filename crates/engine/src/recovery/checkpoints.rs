@@ -1,11 +1,9 @@
-//! Which of the checkpoints to go on from, and what becomes of one that cannot be read.
+//! Which of the checkpoints to go on from.
 
 use std::cmp::Reverse;
 
-use super::device_io::run;
-use super::past::Past;
 use crate::checkpoint_areas::{AreaAt, Home};
-use crate::device::{AlignedBuf, DeviceId, DeviceSet, Disk, Io, IoKind};
+use crate::device::{DeviceId, DeviceSet};
 use crate::format::checkpoint::{Header, Tables};
 use crate::format::{BLOCK, round_up};
 
@@ -87,29 +85,4 @@ fn read_tables(
         return None;
     }
     Tables::decode(bytes, header.segments)
-}
-
-/// Erases checkpoints that cannot be read, so that no later run goes on from one.
-///
-/// A power loss takes journal entries that were not flushed. So such a checkpoint may need the
-/// journal only from a position that this run has not reached. Removals of this run would lie below
-/// that position. A later run that can read the checkpoint again would pass over them. A journal
-/// that is begun anew has positions of its own, so this cannot happen there.
-///
-/// Where erasing fails, the journal is begun anew: Mutable namespaces start cold.
-pub(super) fn forget_unread(mut past: Past, disk: &mut dyn Disk) -> Past {
-    if !past.journal_ok || past.unread.is_empty() {
-        return past;
-    }
-    coverage_mark!(CheckpointErased);
-    let erased = past.unread.iter().try_for_each(|&(device, offset)| {
-        let data = AlignedBuf::zeroed(BLOCK as usize).into();
-        run(disk, Io { id: 0, device, offset, kind: IoKind::Write { data } })?;
-        run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Sync })
-    });
-    if let Err(error) = erased {
-        tracing::warn!(%error, "a checkpoint can be neither read nor erased: what it may cover starts cold");
-        past.journal_ok = false;
-    }
-    past
 }

@@ -92,8 +92,8 @@ pub(super) fn in_a_row(blocks: &[Superblock]) -> Vec<Member> {
     blocks.iter().map(member).collect()
 }
 
-/// Finds the members among the devices, and has the others join. `None` where what is left cannot go
-/// on: nothing of it, or no home of checkpoints.
+/// Finds the members among the devices, and has the others join. `None` where what is left cannot
+/// go on: nothing of it, or no home of checkpoints.
 pub(super) fn find_members(
     state: &StateFile,
     infos: &[DeviceInfo],
@@ -229,8 +229,8 @@ pub(super) fn join(
         let data = AlignedBuf::copy_of(&member.block.encode()).into();
         let written = run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Write { data } })
             .and_then(|()| run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Sync }));
-        let is_there = matches!(read_superblock(set, device.0), Ok(Found::Ours(block)) if block == member.block);
-        let joined = written.is_ok() && is_there;
+        let is_it = |found| matches!(found, Found::Ours(block) if block == member.block);
+        let joined = written.is_ok() && read_superblock(set, device.0).is_ok_and(is_it);
         if !joined {
             let path = set.infos()[usize::from(device.0)].path.display();
             tracing::warn!(%path, "the device cannot be written: it does not join the cache");

@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use super::begin::{begin_life, carried_removals, flush_checkpoint};
+use super::begin::{begin_life, carried_removals, flush_checkpoint, forget_unread};
 use super::build::build;
-use super::checkpoints::forget_unread;
 use super::env::Env;
 use super::find::find;
 use super::members::all_homes_of;

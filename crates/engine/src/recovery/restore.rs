@@ -26,21 +26,7 @@ pub(super) fn restore(
     warm: Vec<bool>,
     areas: &mut CheckpointAreas,
 ) -> Option<LoadPlan> {
-    // Also where nothing is warm: the journal goes on from the checkpoint.
-    if let Some(FoundCheckpoint { header, tables, .. }) = &past.checkpoint {
-        // A segment that could not be written any more, and was replaced, may have been opened
-        // since.
-        let others = past.scan.iter().flat_map(|scan| &scan.others);
-        let opened = others.filter_map(|entry| match entry.event {
-            Event::Open { segment } if entry.version >= header.version_floor => Some(segment),
-            _ => None,
-        });
-        let opened: HashSet<u32> = opened.collect();
-        for (number, segments) in [&tables.areas, &tables.second].into_iter().enumerate() {
-            let named = (header.sequence, segments);
-            areas.restore(&core.table, number, named, |segment| opened.contains(&segment));
-        }
-    }
+    restore_areas(core, &past, areas);
     if !warm.iter().any(|w| *w) {
         core.table.finish_restore();
         return None;
@@ -96,6 +82,23 @@ pub(super) fn restore(
         slot.lock().collecting = true;
     }
     Some(plan)
+}
+
+/// Takes the segments that hold blocks of checkpoints. Also where nothing is warm: the journal goes
+/// on from the checkpoint.
+fn restore_areas(core: &Core, past: &Past, areas: &mut CheckpointAreas) {
+    let Some(FoundCheckpoint { header, tables, .. }) = &past.checkpoint else { return };
+    // One that could not be written any more, and was replaced, may have been opened since.
+    let others = past.scan.iter().flat_map(|scan| &scan.others);
+    let opened = others.filter_map(|entry| match entry.event {
+        Event::Open { segment } if entry.version >= header.version_floor => Some(segment),
+        _ => None,
+    });
+    let opened: HashSet<u32> = opened.collect();
+    for (number, segments) in [&tables.areas, &tables.second].into_iter().enumerate() {
+        let named = (header.sequence, segments);
+        areas.restore(&core.table, number, named, |segment| opened.contains(&segment));
+    }
 }
 
 /// By segment, the lowest generation that counts.

@@ -7,11 +7,13 @@ mod state;
 #[cfg(test)]
 mod state_tests;
 mod stream;
+mod used_for;
 
 pub use append::{AppendError, Appended, Object};
 pub use free::FULL_LOAD;
-pub use state::{NO_PLACE, SegmentFigures, SegmentLocation, SegmentState, SegmentTable};
+pub use state::{NO_PLACE, SegmentFigures, SegmentLocation, SegmentTable};
 pub use stream::{StreamId, Streams, StreamsConfig, WriteJob};
+pub use used_for::SegmentState;
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -1,6 +1,7 @@
 //! Segments on their way from one state to the next.
 
 use super::state::*;
+use super::used_for::SegmentState;
 use crate::device::DeviceId;
 use crate::format::record::RecordFormat;
 

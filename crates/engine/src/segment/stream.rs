@@ -16,7 +16,8 @@ use crate::sync::Mutex;
 
 use super::append::{AppendError, Appended, Object};
 use super::open_segment::OpenSegment;
-use super::state::{SegmentState, SegmentTable};
+use super::state::SegmentTable;
+use super::used_for::SegmentState;
 use crate::device::AlignedBuf;
 use crate::format::footer::{self, SegmentId};
 use crate::format::footer_entries::{EntryList, EntryPosition, FooterEntry};
@@ -511,15 +512,10 @@ impl Streams {
         self.closed.lock().iter().all(|job| job.number >= before)
     }
 
-    /// The next job for the device. A footer has to wait until all it lists is written, because
-    /// recovery trusts it. Otherwise recovery could take a record that is not there for the newest
-    /// copy of an object, though another copy exists.
-    #[cfg(test)]
-    pub fn next_job(&self) -> Option<WriteJob> {
-        self.take_job(|job| self.is_due(job))
-    }
-
-    /// The next job for one of the devices that `takes` chooses, by its segment.
+    /// The next job for one of the devices that `takes` chooses, by its segment. A footer has to
+    /// wait until all it lists is written, because recovery trusts it. Otherwise recovery could
+    /// take a record that is not there for the newest copy of an object, though another copy
+    /// exists.
     pub fn next_job_of(&self, takes: impl Fn(u32) -> bool) -> Option<WriteJob> {
         self.take_job(|job| takes(job.segment) && self.is_due(job))
     }

@@ -1,5 +1,5 @@
-//! How a device does: what it has in flight, since when nothing came back, and for how long it takes
-//! no new segments.
+//! How a device does: what it has in flight, since when nothing came back, and for how long it
+//! takes no new segments.
 
 use crate::segment::FULL_LOAD;
 
