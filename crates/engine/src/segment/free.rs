@@ -126,12 +126,10 @@ impl FreeSegments {
 
     /// Free segments of devices that count.
     pub(super) fn count(&self) -> u32 {
+        let all_rest = self.all_rest();
         let queues = self.queues.lock();
-        let of = |d: usize| match self.is_usable(DeviceId(d as u16)) {
-            true => queues[d].len() as u32,
-            false => 0,
-        };
-        (0..queues.len()).map(of).sum()
+        let usable = queues.iter().zip(&self.targets).filter(|(_, t)| Self::counts(t, all_rest));
+        usable.map(|(queue, _)| queue.len() as u32).sum()
     }
 
     /// Free segments of a device.
