@@ -264,9 +264,11 @@ fn an_index_of_fixed_size_does_not_grow() {
 
 #[test]
 fn a_segment_of_checkpoints_that_cannot_be_written_is_replaced() {
+    // So many that blocks lie beyond the areas.
+    let objects = OBJECTS / 3 * 4;
     let mut world = small_index();
     let mut life = world.open_as_configured().expect("opens");
-    load(&mut world, &mut life, 0, OBJECTS);
+    load(&mut world, &mut life, 0, objects);
     life.core.streams.flush(u64::MAX, true);
     pass(&mut world, &mut life, 200);
     let before = checkpoint_segments(&life);
@@ -284,11 +286,11 @@ fn a_segment_of_checkpoints_that_cannot_be_written_is_replaced() {
     assert_eq!(stats.totals.segments_retired, 1, "{stats:?}");
     let after = checkpoint_segments(&life);
     assert!(!after.contains(&bad) && after.len() == before.len(), "{before:?} {after:?}");
-    let held = on_flash(&world, &life, OBJECTS);
+    let held = on_flash(&world, &life, objects);
     world.crash(life, Crash::Process);
     let life = reopen(&mut world);
     assert_eq!(checkpoint_segments(&life), after, "the newest checkpoint names them");
-    let again = on_flash(&world, &life, OBJECTS);
+    let again = on_flash(&world, &life, objects);
     let lost = held.iter().filter(|n| again.binary_search(n).is_err()).count();
     assert!(held.len() > 1_000 && lost * 1_000 <= held.len(), "{lost} of {} lost", held.len());
 }
