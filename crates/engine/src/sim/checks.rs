@@ -61,6 +61,7 @@ impl Run {
         }
         if kind == Crash::Machine {
             reach(Path::CrashAfterClose);
+            known.retain(|key| !self.is_unflushed(&life, *key));
         }
         let armed = self.world.machine.is_armed();
         let marker_cleared = life.core.state.marker_cleared.load(Ordering::SeqCst);
@@ -82,6 +83,22 @@ impl Run {
             }
         }
         life
+    }
+
+    /// Whether power loss may take a key's copy although the stop was clean: its device did not
+    /// answer when it was to be flushed.
+    fn is_unflushed(&self, life: &Life, key: Key) -> bool {
+        let machine = &self.world.machine;
+        let at = life.on_flash(machine, key.ns, &key_bytes(key));
+        let lasts = at.is_none_or(|at| {
+            let from = at.offset / 512 * 512;
+            machine.is_durable(at.device, from, at.offset + at.len - from)
+        });
+        let unflushed = !lasts && life.core.totals.devices_silent.get() > 0;
+        if unflushed {
+            reach(Path::CopyUnflushed);
+        }
+        unflushed
     }
 
     /// Notes what the clean stop that begins now is to keep.

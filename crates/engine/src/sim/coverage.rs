@@ -33,6 +33,7 @@ paths! {
     DeviceAway = "fault: I/O to a device that is away",
     DeviceSilent = "fault: a device does not answer and is left alone",
     CopyGivenUp = "fault: a copy was being written to a device that does not answer",
+    CopyUnflushed = "fault: a clean stop without a flush of a device that does not answer",
     StopGivenUp = "fault: no device answers, the clean stop is given up",
     DeviceExchanged = "fault: a device exchanged between two lives",
     ClockBack = "fault: wall clock set back",
