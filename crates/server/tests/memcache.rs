@@ -432,3 +432,101 @@ fn no_number_of_removals_that_wait_for_a_flush_holds_up_the_others() {
         (0..EACH).for_each(|k| assert_eq!(client.line(), "DELETED", "{n}-{k}"));
     }
 }
+
+/// A server over some flash files of which the last one hangs when a test wants.
+struct Hanging {
+    dir: tempfile::TempDir,
+    disk: Disk,
+    devices: Vec<PathBuf>,
+}
+
+impl Hanging {
+    fn of(devices: usize) -> Hanging {
+        let dir = tempfile::tempdir().unwrap();
+        let library = preload(dir.path(), "hung.c");
+        let disk = Disk { library, stalled: dir.path().join("stalled") };
+        let devices = (0..devices).map(|n| dir.path().join(format!("flash{n}"))).collect();
+        Hanging { dir, disk, devices }
+    }
+
+    fn start(&self) -> Server {
+        let mut options =
+            vec!["--io".into(), "pread".into(), "--drain-timeout".into(), "1s".into()];
+        options.extend(["--memcache-durability".into(), "write-through".into()]);
+        for device in &self.devices {
+            options.extend(["--flash".into(), format!("{}:64MiB", device.display())]);
+        }
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let hung = self.devices.last().expect("there is one");
+        let variables =
+            [("LD_PRELOAD", &*self.disk.library), ("STALLED", &*self.disk.stalled), ("HUNG", hung)];
+        Server::start_with(&self.dir.path().join("data"), &options, &variables)
+    }
+}
+
+/// Sets objects of which one segment holds few; those that were stored.
+fn set_large(client: &mut Client, keys: std::ops::Range<usize>) -> Vec<usize> {
+    keys.filter(|&n| client.set(&format!("key{n}"), &value(n, 50 << 10)) == "STORED").collect()
+}
+
+/// SIGTERM, and how it ends; a fault ends the test instead of hanging it.
+fn stop(server: &mut Server) -> std::process::ExitStatus {
+    let pid = rustix::process::Pid::from_child(&server.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    for _ in 0..1_200 {
+        if let Some(status) = server.child.try_wait().unwrap() {
+            return status;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("the stop does not end");
+}
+
+#[test]
+fn a_device_that_hangs_costs_its_share_and_holds_up_neither_the_others_nor_the_stop() {
+    for devices in [2, 1] {
+        let hanging = Hanging::of(devices);
+        let mut server = hanging.start();
+        let before = set_large(&mut server.connect(), 0..400);
+        assert!(before.len() > 390, "{} stored", before.len());
+        assert!(stop(&mut server).success());
+        // Nothing is in memory.
+        let mut server = hanging.start();
+        let (mut client, mut waits) = (server.connect(), server.connect());
+        let after = hanging.disk.stall(|| {
+            // Lookups on their way to the device when it hangs.
+            before.iter().for_each(|n| waits.send(format!("get key{n}\r\n").as_bytes()));
+            let mut after = Vec::new();
+            if devices > 1 {
+                // Until it is left alone some wait for it, and are refused in the end.
+                let mut next = 1_000;
+                while after.len() < 20 {
+                    after = set_large(&mut client, next..next + 20);
+                    next += 20;
+                }
+                for n in &after {
+                    assert_eq!(client.get(&format!("key{n}")), Some(value(*n, 50 << 10)));
+                }
+            } else {
+                // Something is on its way to it.
+                waits.send(&set("late", b"late"));
+            }
+            assert!(stop(&mut server).success(), "{devices} devices");
+            after
+        });
+        let server = hanging.start();
+        let mut client = server.connect();
+        let found = |client: &mut Client, n: &usize| match client.get(&format!("key{n}")) {
+            Some(found) => {
+                assert!(found == value(*n, 50 << 10), "key{n} has another value");
+                true
+            }
+            None => false,
+        };
+        // Two keys may share a slot of the index.
+        let kept = before.iter().filter(|n| found(&mut client, n)).count();
+        assert!(kept + 20 >= before.len(), "{kept} of {} on {devices} devices", before.len());
+        let kept = after.iter().filter(|n| found(&mut client, n)).count();
+        assert!(kept + 1 >= after.len(), "{kept} of {} were set meanwhile", after.len());
+    }
+}
