@@ -65,10 +65,11 @@ impl Run {
         }
         let armed = self.world.machine.is_armed();
         let marker_cleared = life.core.state.marker_cleared.load(Ordering::SeqCst);
-        if self.foul || (marker_cleared && kind == Crash::Machine) {
+        let sound = life.core.state.marked.load(Ordering::SeqCst) && !marker_cleared;
+        // Without a marker it is as a crash: the only home of checkpoints did not answer, perhaps.
+        if self.foul || (!sound && kind == Crash::Machine) {
             self.doubt_removals(kind);
         }
-        let sound = life.core.state.marked.load(Ordering::SeqCst) && !marker_cleared;
         if sound && !self.foul {
             // Everything that was seen lasts now.
             self.unheard.clear();
