@@ -77,6 +77,15 @@ pub enum OpenError {
         /// Bytes of it that the cache uses.
         size: u64,
     },
+    /// A device cannot be read that the cache cannot go on without: its checkpoints are there.
+    #[error(
+        "{path} cannot be opened or read, and the cache cannot go on without it: make it available again, then open again \
+         (nothing is lost); or take it out of the configuration to start with an empty cache on the other devices"
+    )]
+    Unreadable {
+        /// The device.
+        path: PathBuf,
+    },
     /// The configuration cannot work.
     #[error("{0}")]
     Config(String),

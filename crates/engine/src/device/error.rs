@@ -126,7 +126,9 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// Whether it may be the device that is missing or broken, not the configuration.
+    /// Whether it may be the device that is missing or broken, not the configuration. One that is
+    /// in use has not failed: a process that is about to end may have it, and to go on without it
+    /// would cost what it holds.
     pub(super) fn is_of_device(&self) -> bool {
         matches!(
             self,

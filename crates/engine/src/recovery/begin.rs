@@ -157,20 +157,30 @@ fn write_carried(
 /// that position. A later run that can read the checkpoint again would pass over them. A journal
 /// that is begun anew has positions of its own, so this cannot happen there.
 ///
-/// Where erasing fails, the journal is begun anew: Mutable namespaces start cold.
+/// Where erasing fails, the cache goes on without the device, if the newest checkpoint is on another
+/// one: what the device holds is misses then. Otherwise the journal is begun anew: Mutable
+/// namespaces start cold.
 pub(super) fn forget_unread(mut past: Past, disk: &mut dyn Disk) -> Past {
     if !past.journal_ok || past.unread.is_empty() {
         return past;
     }
     coverage_mark!(CheckpointErased);
-    let erased = past.unread.iter().try_for_each(|&(device, offset)| {
+    for (device, offset) in past.unread.clone() {
         let data = AlignedBuf::zeroed(BLOCK as usize).into();
-        run(disk, Io { id: 0, device, offset, kind: IoKind::Write { data } })?;
-        run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Sync })
-    });
-    if let Err(error) = erased {
-        tracing::warn!(%error, "a checkpoint can be neither read nor erased: what it may cover starts cold");
-        past.journal_ok = false;
+        let erased = run(disk, Io { id: 0, device, offset, kind: IoKind::Write { data } })
+            .and_then(|()| run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Sync }));
+        let Err(error) = erased else { continue };
+        if past.leave_out(device) {
+            coverage_mark!(HomeLeftOut);
+            tracing::warn!(
+                device = device.0, %error,
+                "a checkpoint can be neither read nor erased: the cache goes on without its device"
+            );
+        } else {
+            tracing::warn!(%error, "a checkpoint can be neither read nor erased: what it may cover starts cold");
+            past.journal_ok = false;
+            return past;
+        }
     }
     past
 }

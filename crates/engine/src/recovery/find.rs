@@ -107,6 +107,15 @@ pub(super) fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Pa
             found => found.map(Some),
         })
         .collect::<Result<_, _>>()?;
+    // A cache is made with all its devices. One that cannot be read may be what another cannot do
+    // without: nothing is given up as long as it may come back.
+    let create_instead = |disk: &mut dyn Disk, why| match found.iter().position(Option::is_none) {
+        Some(n) => Err(OpenError::Unreadable { path: infos[n].path.clone() }),
+        None => {
+            tracing::warn!("{why}: starting with an empty cache");
+            create(config, env, disk, Some(why))
+        }
+    };
     let Some(state) = state else {
         let left = found.iter().any(|found| matches!(found, Some(Found::Ours(_))));
         let why = left.then_some("its state file is missing or damaged, the cache begins anew");
@@ -126,8 +135,7 @@ pub(super) fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Pa
     };
     let Some(members) = members else {
         let why = "a flash file or device is missing or empty, the cache begins anew";
-        tracing::warn!("{why}: starting with an empty cache");
-        return create(config, env, disk, Some(why));
+        return create_instead(disk, why);
     };
     let fits = |m: &Member| {
         m.block.size == infos[usize::from(m.device.0)].size
@@ -135,8 +143,7 @@ pub(super) fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Pa
     };
     if !members.iter().all(fits) {
         let why = "the devices are not the ones it was made of, or have another size";
-        tracing::warn!("{why}: starting with an empty cache");
-        return create(config, env, disk, Some(why));
+        return create_instead(disk, why);
     }
     Ok(judge(env, state, members))
 }

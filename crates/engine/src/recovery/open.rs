@@ -12,10 +12,10 @@ use super::past::{End, Past, doubt_time, warm_namespaces};
 use super::restore::restore;
 use super::{Opening, Origin};
 use crate::background::{Background, Checkpoints};
-use crate::checkpoint_areas::CheckpointAreas;
+use crate::checkpoint_areas::{CheckpointAreas, Home};
 use crate::config::Config;
 use crate::core::Core;
-use crate::device::Disk;
+use crate::device::{DeviceInfo, Disk};
 use crate::error::OpenError;
 use crate::geometry;
 
@@ -45,6 +45,7 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     let (flash, segment_size) = (past.flash(), past.segment_size);
     let memory = geometry::memory(config, flash, segment_size)?;
     let homes = all_homes_of(&past.members);
+    tell_lone_home(&past, &homes, env.set.infos());
     let area = homes.iter().map(|home| home.len).min().unwrap_or(0);
     let (memory, tables) = geometry::check_area(config, flash, &memory, (segment_size, area))?;
     let grown = past.checkpoint.as_ref();
@@ -66,6 +67,20 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     tracing::info!(segments = core.table.len(), warm = opening.warm, "cache opened");
     let background = Background::new(core.clone(), plan, config, checkpoints);
     Ok(Opened { core, background, opening })
+}
+
+/// Says so where a cache of several devices has its checkpoints on one of them.
+fn tell_lone_home(past: &Past, homes: &[Home], infos: &[DeviceInfo]) {
+    if let [home] = homes
+        && past.members.len() > 1
+    {
+        let path = infos[usize::from(home.device.0)].path.display();
+        tracing::warn!(
+            %path,
+            "all checkpoints are on one of several devices, without which the cache cannot be opened: a device that joins will have \
+             them too, if it is large enough"
+        );
+    }
 }
 
 /// What is to be told of it, before segments are looked at.

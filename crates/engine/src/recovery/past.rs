@@ -52,6 +52,24 @@ impl Past {
         self.members.iter().map(|member| member.block.size).sum()
     }
 
+    /// Goes on without a device, as if it were missing. Says whether that is possible: another home
+    /// has the newest checkpoint, or there is another and no checkpoint.
+    pub(super) fn leave_out(&mut self, device: DeviceId) -> bool {
+        let kept: Vec<usize> =
+            (0..self.homes.len()).filter(|&home| self.homes[home].device != device).collect();
+        let now = |home: &usize| kept.iter().position(|other| other == home);
+        let homes = self.checkpoint.as_ref().map(|c| c.homes.iter().filter_map(now).collect());
+        if kept.is_empty() || homes.as_ref().is_some_and(Vec::is_empty) {
+            return false;
+        }
+        if let (Some(checkpoint), Some(homes)) = (&mut self.checkpoint, homes) {
+            checkpoint.homes = homes;
+        }
+        self.homes.retain(|home| home.device != device);
+        self.members.retain(|member| member.device != device);
+        true
+    }
+
     /// Highest Unix time seen.
     pub(super) fn time(&self) -> u64 {
         let of_this_journal = |header: &&Header| header.journal_epoch == self.state.journal_epoch;

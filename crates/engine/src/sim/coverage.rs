@@ -90,6 +90,8 @@ paths! {
     ReclaimDirtied = "reclaim: object in DRAM needs another copy, no room for it",
     ReclaimRefused = "reclaim: object in DRAM refused another copy",
     ReclaimBlind = "reclaim: footer cannot be read",
+    Probed = "read: a device that has nothing but lookups is asked whether it answers",
+    RefusedIo = "write: not asked of a device that does not answer",
     ReclaimStopped = "reclaim: ended because its device does not answer",
     ReclaimLoading = "reclaim: while the index loads",
     // Journal and checkpoints.
@@ -107,6 +109,7 @@ paths! {
     CheckpointWaited = "checkpoint: waited for the copies of what is reclaimed",
     // Recovery.
     CheckpointErased = "open: checkpoint that cannot be read erased",
+    HomeLeftOut = "open: a home left out whose checkpoint can be neither read nor erased",
     OpenedNew = "open: new cache",
     OpenedClean = "open: after a clean stop",
     OpenedProcess = "open: after the death of the process",
