@@ -15,14 +15,14 @@
 use crate::sync::atomic::Ordering;
 use std::io;
 
-use super::parts::load::{BlockPart, LoadIo};
+use super::parts::load::{BlockPart, LoadIo, SegmentPart};
 use super::state::bytes;
 use super::{Background, Purpose};
 use crate::device::{AlignedBuf, Io, IoKind, IoOutput};
 use crate::format::checkpoint::{BLOCK_LINES, decode_block, stride};
 use crate::format::footer;
 use crate::index::Slot;
-use crate::recovery::{self, SegmentReader};
+use crate::recovery::{self, Exact, SegmentReader};
 
 /// Reads in flight.
 const READS: usize = 4;
@@ -33,7 +33,7 @@ const MAX_FOOTERS: usize = 2;
 
 impl Background {
     pub(super) fn step_load(&mut self, out: &mut Vec<Io>) {
-        if self.read_exact() {
+        if self.read_segment(false, out) {
             return;
         }
         self.read_blocks(out);
@@ -45,6 +45,9 @@ impl Background {
         if !load.footers.is_empty() {
             return self.read_footers(out);
         }
+        if self.read_segment(true, out) {
+            return;
+        }
         if self.sweep_some() {
             let begin = self.load.take().map_or(0, |load| load.begin);
             let ms = self.core.time.millis().saturating_sub(begin);
@@ -54,20 +57,56 @@ impl Background {
         }
     }
 
-    /// Reads one of the segments written since the checkpoint, on this thread: they come before
-    /// anything else, and there is little to write yet. Says whether there was one.
-    fn read_exact(&mut self) -> bool {
+    /// Reads the next part of a segment: of those written since the checkpoint, which come before
+    /// anything else, or for a `scan`. Says whether there is one. One after the other, for records
+    /// are entered in the order of generations.
+    fn read_segment(&mut self, scan: bool, out: &mut Vec<Io>) -> bool {
         let Some(load) = &mut self.load else { return false };
-        let Some((segment, generation)) = load.exact.pop_front() else { return false };
-        let found = SegmentReader::new(&self.core, load.warm.len()).exact(segment, generation);
+        if !load.begin_read(scan) {
+            return false;
+        }
+        let Some(read) = &mut load.read else { return false };
+        let (segment, table) = (read.segment, &self.core.table);
+        if let Some(part) = read.next.take() {
+            let (offset, len) = part.range(table.segment_size());
+            let place = table.place(segment);
+            let purpose = Purpose::Load(LoadIo::Segment(part));
+            let offset = place.offset + u64::from(offset);
+            self.submit(out, purpose, place.device, offset, IoKind::Read { len });
+        }
+        true
+    }
+
+    /// A part of a segment was read, or could not be.
+    fn enter_segment(&mut self, part: SegmentPart, bytes: Option<AlignedBuf>) {
+        let Some(load) = &mut self.load else { return };
+        let Some(read) = &mut load.read else { return };
+        let (segment, generation) = (read.segment, read.generation);
+        let device = self.core.table.place(segment).device;
+        let found = if bytes.is_none() && self.devices[usize::from(device.0)].silent {
+            // What it has cannot be known.
+            Some(Exact::nothing(segment, generation))
+        } else {
+            let reader = SegmentReader::new(&self.core, load.warm.len());
+            read.take(&reader, part, bytes.as_deref())
+        };
+        let Some(found) = found else { return };
+        let is_exact = load.is_reading_exact();
+        load.read = None;
         self.grow_for_records(&found.entries);
-        let Some(load) = &mut self.load else { return false };
+        let Some(load) = &mut self.load else { return };
+        if !is_exact {
+            // It may have been reclaimed meanwhile.
+            if load.may_point_into(&self.core, segment) {
+                load.enter_records(&self.core, segment, &found.entries);
+            }
+            return;
+        }
         recovery::enter(&self.core, &found, &load.warm);
         load.tell(&self.core);
         if !load.has_unread() {
             self.core.progress.unread.store(false, Ordering::Release);
         }
-        true
     }
 
     fn read_blocks(&mut self, out: &mut Vec<Io>) {
@@ -124,9 +163,10 @@ impl Background {
 
     pub(super) fn load_done(&mut self, part: LoadIo, result: io::Result<IoOutput>) {
         let Some(load) = &mut self.load else { return };
-        load.reading -= 1;
+        load.reading -= usize::from(!matches!(part, LoadIo::Segment(_)));
         let read = bytes(result).ok();
         match part {
+            LoadIo::Segment(part) => self.enter_segment(part, read),
             LoadIo::Block { part, copy } => self.enter_block(part, copy, read),
             LoadIo::Footer { segment } => self.enter_footer(segment, read),
         }
@@ -150,7 +190,7 @@ impl Background {
     }
 
     fn enter_footer(&mut self, segment: u32, read: Option<AlignedBuf>) {
-        let Some(load) = &self.load else { return };
+        let Some(load) = &mut self.load else { return };
         let generation = load.generations[segment as usize];
         let size = self.core.table.segment_size();
         let entries = read.as_ref().and_then(|b| {
@@ -159,9 +199,9 @@ impl Background {
         });
         // A crash of the machine may have left the footer of the segment's next use with records of
         // this use.
-        let entries = entries.unwrap_or_else(|| {
-            SegmentReader::new(&self.core, load.warm.len()).exact(segment, generation).entries
-        });
+        let Some(entries) = entries else {
+            return load.scans.push_back((segment, generation));
+        };
         self.grow_for_records(&entries);
         if let Some(load) = &self.load {
             load.enter_records(&self.core, segment, &entries);

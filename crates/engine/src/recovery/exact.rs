@@ -13,8 +13,8 @@ use crate::format::{BLOCK, UNIT};
 use crate::index::Location;
 use crate::segment::{Appended, SegmentTable};
 
-/// Bytes read at a time.
-const READ: u32 = 1 << 20;
+/// Bytes of a segment without a footer that are read at a time.
+pub const READ: u32 = 1 << 20;
 
 /// Names the cache whose segments are read.
 pub struct SegmentReader<'a> {
@@ -49,6 +49,14 @@ pub struct Exact {
     pub torn: bool,
 }
 
+impl Exact {
+    /// No record.
+    pub fn nothing(segment: u32, generation: u64) -> Self {
+        let (format, entries) = (RecordFormat::default(), Vec::new());
+        Self { segment, generation, format, footer: 0, entries, torn: true }
+    }
+}
+
 impl<'a> SegmentReader<'a> {
     /// For the segments of an open cache.
     pub fn new(core: &'a Core, namespaces: usize) -> Self {
@@ -67,47 +75,37 @@ impl<'a> SegmentReader<'a> {
         self.set.read_at(place.device, place.offset + u64::from(offset), len).ok()
     }
 
-    /// The footer of a segment, whatever its generation.
+    /// The footer of a segment, whatever its generation. Blocks.
     pub fn footer(&self, segment: u32) -> Option<Exact> {
         let size = self.table.segment_size();
         let last = self.read(segment, size - BLOCK, BLOCK)?;
+        let len = self.footer_len(segment, &last)?;
+        self.of_footer(segment, &self.read(segment, size - len, len)?)
+    }
+
+    /// Bytes of a segment's footer, as its last block says.
+    pub fn footer_len(&self, segment: u32, last: &[u8]) -> Option<u32> {
         let trailer = &last[(BLOCK - footer::TRAILER) as usize..];
         let len = footer::decode_trailer(trailer, &self.uuid, segment)?.len;
-        if len > size {
-            return None;
-        }
-        let bytes = self.read(segment, size - len, len)?;
-        let footer = footer::decode_footer(&bytes, &self.uuid, segment, size)?;
-        let (generation, format) = (footer.trailer.generation, footer.trailer.records);
-        let entries = footer.entries;
-        Some(Exact { segment, generation, format, footer: len, entries, torn: false })
+        (len <= self.table.segment_size()).then_some(len)
     }
 
-    /// The records of a segment opened as `generation`: from its footer, else from its data.
-    pub fn exact(&self, segment: u32, generation: u64) -> Exact {
-        match self.footer(segment) {
-            Some(exact) if exact.generation == generation => {
-                coverage_mark!(ExactFooter);
-                exact
-            }
-            _ => self.scan(segment, generation),
-        }
-    }
-
-    /// Finds records by their own checksums. A piece that was never written does not end the
-    /// search.
-    fn scan(&self, segment: u32, generation: u64) -> Exact {
+    /// The records that a footer tells of, whatever its generation.
+    pub fn of_footer(&self, segment: u32, bytes: &[u8]) -> Option<Exact> {
         let size = self.table.segment_size();
-        let mut data = vec![0; size as usize];
-        for offset in (0..size).step_by(READ as usize) {
-            let len = READ.min(size - offset);
-            if let Some(bytes) = self.read(segment, offset, len) {
-                data[offset as usize..(offset + len) as usize].copy_from_slice(&bytes);
-            }
-        }
+        let footer = footer::decode_footer(bytes, &self.uuid, segment, size)?;
+        let (generation, format) = (footer.trailer.generation, footer.trailer.records);
+        let (footer, entries) = (bytes.len() as u32, footer.entries);
+        Some(Exact { segment, generation, format, footer, entries, torn: false })
+    }
+
+    /// Finds records by their own checksums in all bytes of a segment that was opened as
+    /// `generation`. A piece that was never written does not end the search.
+    pub fn of_data(&self, segment: u32, generation: u64, data: &[u8]) -> Exact {
+        let size = self.table.segment_size();
         coverage_mark!(ExactScan);
         // A header that was not written does not tell how records are.
-        let header = footer::decode_header(&data, &self.uuid, segment);
+        let header = footer::decode_header(data, &self.uuid, segment);
         let known = header.filter(|(found, _)| *found == generation).map(|(_, format)| format);
         let formats = match known {
             Some(format) => vec![format],
@@ -116,7 +114,7 @@ impl<'a> SegmentReader<'a> {
         let of = |format| {
             let place = |at| RecordContext::new(self.hash_seed, generation, at, format);
             let mut search = RecordSearch::new(self.namespaces, self.version_limit, size);
-            (format, search.records(&data, format, place, self.hash_seed))
+            (format, search.records(data, format, place, self.hash_seed))
         };
         let found = formats.into_iter().map(of).find(|(_, entries)| !entries.is_empty());
         let (format, entries) = found.unwrap_or_default();

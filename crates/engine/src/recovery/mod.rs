@@ -44,7 +44,7 @@ mod restore;
 mod search;
 
 pub use env::Env;
-pub use exact::{SegmentReader, enter};
+pub use exact::{Exact, READ, SegmentReader, enter};
 pub use find::refuse_others;
 pub use load_plan::LoadPlan;
 pub use look::{Outlook, look};

@@ -3,10 +3,11 @@
 use crate::api::DropReason;
 use crate::checkpoint_areas::AreaAt;
 use crate::core::Core;
+use crate::format::BLOCK;
 use crate::format::checkpoint::{Header, SlotPacking};
 use crate::format::footer_entries::FooterEntry;
 use crate::index::{IndexWriter, Location, Slot, UNIT};
-use crate::recovery::LoadPlan;
+use crate::recovery::{Exact, LoadPlan, READ, SegmentReader};
 use crate::segment::Appended;
 use crate::segment::SegmentState;
 use crate::sync::atomic::Ordering;
@@ -19,11 +20,90 @@ pub(in crate::background) struct BlockPart {
     pub(in crate::background) block: u64,
 }
 
-/// An I/O of loading: a block of so manieth copy of the checkpoint, or a footer.
+/// An I/O of loading: a block of so manieth copy of the checkpoint, a footer, or a part of the
+/// segment that is being read.
 #[derive(Debug)]
 pub(in crate::background) enum LoadIo {
     Block { part: BlockPart, copy: usize },
     Footer { segment: u32 },
+    Segment(SegmentPart),
+}
+
+/// A part of a segment whose records are to be known.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::background) enum SegmentPart {
+    /// The last block, which says how long the footer is.
+    Last,
+    /// A footer of so many bytes.
+    Footer(u32),
+    /// What lies from this offset on, where there is no footer.
+    Data(u32),
+}
+
+impl SegmentPart {
+    /// Its offset and bytes in a segment of `size` bytes.
+    pub(in crate::background) fn range(self, size: u32) -> (u32, u32) {
+        match self {
+            Self::Last => (size - BLOCK, BLOCK),
+            Self::Footer(len) => (size - len, len),
+            Self::Data(at) => (at, READ.min(size - at)),
+        }
+    }
+}
+
+/// A segment that is being read, part by part.
+#[derive(Debug)]
+pub(in crate::background) struct SegmentRead {
+    pub(in crate::background) segment: u32,
+    /// What it was opened as.
+    pub(in crate::background) generation: u64,
+    /// What to read next; `None` while a read is in flight.
+    pub(in crate::background) next: Option<SegmentPart>,
+    /// What was read of its data.
+    data: Vec<u8>,
+}
+
+impl SegmentRead {
+    fn of((segment, generation): (u32, u64)) -> Self {
+        Self { segment, generation, next: Some(SegmentPart::Last), data: Vec::new() }
+    }
+
+    /// Takes what was read of a part, or that it could not be read. The records, once it is over.
+    pub(in crate::background) fn take(
+        &mut self,
+        reader: &SegmentReader<'_>,
+        part: SegmentPart,
+        read: Option<&[u8]>,
+    ) -> Option<Exact> {
+        let (segment, size) = (self.segment, reader.table.segment_size());
+        match part {
+            SegmentPart::Last => {
+                let len = read.and_then(|bytes| reader.footer_len(segment, bytes));
+                self.next = Some(len.map_or(SegmentPart::Data(0), SegmentPart::Footer));
+            }
+            SegmentPart::Footer(_) => {
+                let found = read.and_then(|bytes| reader.of_footer(segment, bytes));
+                let found = found.filter(|exact| exact.generation == self.generation);
+                if found.is_some() {
+                    coverage_mark!(ExactFooter);
+                    return found;
+                }
+                self.next = Some(SegmentPart::Data(0));
+            }
+            SegmentPart::Data(at) => {
+                self.data.resize(size as usize, 0);
+                if let Some(bytes) = read {
+                    self.data[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+                }
+                let (at, len) = part.range(size);
+                if at + len == size {
+                    return Some(reader.of_data(segment, self.generation, &self.data));
+                }
+                self.next = Some(SegmentPart::Data(at + len));
+            }
+        }
+        None
+    }
 }
 
 /// The state of loading.
@@ -32,7 +112,11 @@ pub(in crate::background) struct Load {
     pub(in crate::background) checkpoint: Option<(Header, Vec<AreaAt>)>,
     pub(in crate::background) generations: Vec<u64>,
     /// Segments not yet read exactly, and the generations they were opened with.
-    pub(in crate::background) exact: VecDeque<(u32, u64)>,
+    exact: VecDeque<(u32, u64)>,
+    /// The one of them that is being read; or of the next ones.
+    pub(in crate::background) read: Option<SegmentRead>,
+    /// The same of segments whose footer is lost; only when rebuilding.
+    pub(in crate::background) scans: VecDeque<(u32, u64)>,
     /// Which namespaces (by id) may be believed.
     pub(in crate::background) warm: Vec<bool>,
     /// Blocks not yet asked for.
@@ -91,6 +175,8 @@ impl Load {
             checkpoint,
             generations,
             exact: exact.into(),
+            read: None,
+            scans: VecDeque::new(),
             warm,
             blocks,
             again: Vec::new(),
@@ -110,7 +196,18 @@ impl Load {
 
     /// Segments and blocks not yet entered.
     pub(in crate::background) fn left(&self) -> usize {
-        self.exact.len() + self.blocks.len() + self.again.len() + self.footers.len() + self.reading
+        let segments = self.exact.len() + self.scans.len() + usize::from(self.read.is_some());
+        segments + self.blocks.len() + self.again.len() + self.footers.len() + self.reading
+    }
+
+    /// Begins to read the next segment, if none is being read: one of those written since the
+    /// checkpoint, or a `scan`. Says whether there is one.
+    pub(in crate::background) fn begin_read(&mut self, scan: bool) -> bool {
+        let from = if scan { &mut self.scans } else { &mut self.exact };
+        if self.read.is_none() {
+            self.read = from.pop_front().map(SegmentRead::of);
+        }
+        self.read.is_some()
     }
 
     /// Whether blocks are still to be asked for.
@@ -147,12 +244,21 @@ impl Load {
 
     /// Whether segments wait to be read: until then nobody knows what is free.
     pub(in crate::background) fn has_unread(&self) -> bool {
-        !self.exact.is_empty()
+        !self.exact.is_empty() || (self.read.is_some() && self.is_reading_exact())
+    }
+
+    /// Whether what is being read is one of those written since the checkpoint: all blocks come
+    /// after them.
+    pub(in crate::background) fn is_reading_exact(&self) -> bool {
+        let segment = self.read.as_ref().map(|read| read.segment);
+        segment.is_some_and(|segment| self.generations[segment as usize] == 0)
     }
 
     /// Whether a segment waits to be read.
     pub(in crate::background) fn is_unread(&self, segment: u32) -> bool {
+        let is_read = || self.read.as_ref().is_some_and(|read| read.segment == segment);
         self.exact.iter().any(|(unread, _)| *unread == segment)
+            || (is_read() && self.is_reading_exact())
     }
 
     /// Whether slots into a segment can only come from the checkpoint: it is still in the use it
