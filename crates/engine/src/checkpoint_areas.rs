@@ -210,17 +210,18 @@ impl CheckpointAreas {
     }
 
     /// Has `take` take segments until checkpoints of shards of `lines` lines have their place in
-    /// both areas of each home. They are an eighth of all at most for each home, and `leave` stay
-    /// free. Says whether there is place now in a home.
+    /// both areas of each home whose device `answers`. They are an eighth of all at most for each
+    /// home, and `leave` stay free. Says whether there is place now in such a home.
     pub fn make_room(
         &mut self,
         table: &SegmentTable,
         size: (u32, u64),
         leave: u32,
+        answers: impl Fn(DeviceId) -> bool,
         mut take: impl FnMut(DeviceId) -> Option<u32>,
     ) -> bool {
         let (tables, mut any) = (self.tables, false);
-        for home in &mut self.homes {
+        for home in self.homes.iter_mut().filter(|home| answers(home.home.device)) {
             any |= home.make_room(table, size, tables, leave, &mut take);
         }
         any
@@ -296,18 +297,23 @@ mod tests {
             generation += 1;
             table.take_for_checkpoint(device, generation)
         };
-        assert!(areas.make_room(&table, (2, 1023), 0, &mut take));
+        let all = |_| true;
+        assert!(!areas.make_room(&table, (2, 1023), 0, |_| false, &mut take), "none answers");
+        assert!(areas.make_room(&table, (2, 1023), 0, all, &mut take));
         assert_eq!(areas.segments(0).each_ref().map(Vec::len), [0, 0]);
         // Six blocks, of which two fit the area: two segments of two blocks each.
-        assert!(areas.make_room(&table, (2, 3 * 1023), 0, &mut take));
+        assert!(areas.make_room(&table, (2, 3 * 1023), 0, all, &mut take));
         assert_eq!(areas.segments(0).each_ref().map(Vec::len), [2, 2]);
-        assert!(areas.make_room(&table, (2, 3 * 1023), 0, &mut take), "there is place already");
+        assert!(areas.make_room(&table, (2, 3 * 1023), 0, all, &mut take), "there is place");
         assert_eq!(table.in_state(SegmentState::Checkpoint).count(), 4);
         assert!(
-            !areas.make_room(&table, (2, 1023 * 10), 0, &mut take),
+            !areas.make_room(&table, (2, 1023 * 10), 0, all, &mut take),
             "more than an eighth of all"
         );
-        assert!(!areas.make_room(&table, (2, 1023 * 4), 59, &mut take), "those are to stay free");
+        assert!(
+            !areas.make_room(&table, (2, 1023 * 4), 59, all, &mut take),
+            "those are to stay free"
+        );
         assert_eq!(table.in_state(SegmentState::Checkpoint).count(), 4, "nothing half-done");
     }
 

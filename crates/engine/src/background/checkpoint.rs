@@ -138,7 +138,27 @@ impl Background {
             || old
     }
 
+    /// Whether the device of a home answers.
+    fn answers(&self, home: usize) -> bool {
+        !self.devices[usize::from(self.checkpoint.areas.device(home).0)].silent
+    }
+
+    /// Has each home that answers get what checkpoints of the index as it is now need there: one
+    /// that joined, or that was silent when the index grew, has not got it yet.
+    ///
+    /// Before the version floor is read: the checkpoint may name no segment whose opening the
+    /// journal tells above it.
+    fn complete_homes(&mut self) {
+        // As many as an index may have by the time that it is held.
+        let allowed = self.core.shards.iter().map(|slot| slot.lock().index.allowed());
+        let lines = allowed.max().unwrap_or(0);
+        if lines > self.core.shards[0].index.base_lines() {
+            self.make_room_for_checkpoints(lines as u64);
+        }
+    }
+
     fn start_checkpoint(&mut self) {
+        self.complete_homes();
         let core = &self.core;
         // Not before this checkpoint, but before the next one: open segments must not keep the
         // journal poisoned.
@@ -182,6 +202,7 @@ impl Background {
         self.checkpoint.wanted = false;
         (self.checkpoint.head, self.checkpoint.opened) = (head, core.table.opened());
         self.checkpoint.appended = core.table.appended();
+        self.look_at_homes(&header, which);
         let homes = match self.homes_for(&header, which) {
             Ok(homes) => homes,
             Err(fits) => {
@@ -208,17 +229,36 @@ impl Background {
         });
     }
 
-    /// The homes that take a checkpoint now. `Err` where none does: whether it would fit one.
+    /// The homes that take a checkpoint now. `Err` where none does: whether it would fit one that
+    /// answers, or whether none answers.
     fn homes_for(&self, header: &Header, which: u32) -> Result<Vec<usize>, bool> {
         let (areas, table) = (&self.checkpoint.areas, &self.core.table);
         let at = |home| AreaAt { home, which };
-        let fits = |home: &usize| areas.fits(table, header, at(*home));
-        let takes = |home: &usize| {
-            let answers = !self.devices[usize::from(areas.device(*home).0)].silent;
-            answers && areas.takes(table, header, at(*home))
+        let answering: Vec<usize> = areas.homes().filter(|&home| self.answers(home)).collect();
+        let takes = |home: &usize| areas.takes(table, header, at(*home));
+        let homes: Vec<usize> = answering.iter().copied().filter(takes).collect();
+        if !homes.is_empty() {
+            return Ok(homes);
+        }
+        let fits = |&home: &usize| areas.fits(table, header, at(home));
+        Err(answering.is_empty() || answering.iter().any(fits))
+    }
+
+    /// Says once when a checkpoint has a place in one home only, although the other one answers.
+    fn look_at_homes(&mut self, header: &Header, which: u32) {
+        let (areas, table) = (&self.checkpoint.areas, &self.core.table);
+        let lacks = |&home: &usize| {
+            self.answers(home) && !areas.fits(table, header, AreaAt { home, which })
         };
-        let homes: Vec<usize> = areas.homes().filter(takes).collect();
-        if homes.is_empty() { Err(areas.homes().any(|home| fits(&home))) } else { Ok(homes) }
+        let lacking = areas.homes().find(lacks).filter(|_| areas.homes().len() > 1);
+        if let Some(home) = lacking.filter(|_| !self.homes_warned) {
+            let path = self.core.set.infos()[usize::from(areas.device(home).0)].path.display();
+            tracing::warn!(
+                %path,
+                "checkpoints of so large an index have no place on the device: they are on one device only until it has free segments"
+            );
+        }
+        self.homes_warned = lacking.is_some();
     }
 
     /// It is tried again later.

@@ -11,27 +11,39 @@
 //! - Loads, flushes and checkpoints go on as after an error.
 //! - Lookups of what lies there are misses. Their slots stay.
 //!
-//! Buffers of such I/Os belong to the disk until it hands them out. With the first of them the
+//! Lookups do not show it, for other threads wait for them. So a device that has nothing to do but
+//! lookups is asked for a block each second.
+//!
+//! Nothing more is asked of it meanwhile ([`Background::submit`]). Buffers of what was in flight
+//! belong to the disk until it hands them out. With the first that succeeds, or the last one, the
 //! device is in use again.
 
 use std::io;
 
 use super::parts::reclaim::ReclaimIo;
-use super::{Background, Purpose};
-use crate::device::DeviceId;
+use super::{Background, InFlight, Purpose};
+use crate::device::{DeviceId, Io, IoKind};
+use crate::format::BLOCK;
 use crate::segment::{SegmentState, WriteJob};
 
 impl Background {
     /// Looks how each device does.
-    pub(super) fn step_devices(&mut self, now: u64) {
+    pub(super) fn step_devices(&mut self, now: u64, out: &mut Vec<Io>) {
         for n in 0..self.devices.len() {
             self.devices[n].look(now);
             let device = DeviceId(n as u16);
-            if !self.devices[n].silent && self.devices[n].is_overdue(now) && self.has_other(n) {
+            if !self.devices[n].silent && self.devices[n].is_overdue() && self.has_other(n) {
                 self.fall_silent(device);
             }
             if self.devices[n].silent {
                 self.give_up_all_of(device);
+            } else if self.has_other(n)
+                && self.devices[n].is_to_be_probed(now)
+                && self.core.table.take_looked_up(device)
+            {
+                // Lookups are sent by other threads, which wait.
+                coverage_mark!(Probed);
+                self.submit(out, Purpose::Probe, device, 0, IoKind::Read { len: BLOCK });
             }
             self.tell_table(device, now);
         }
@@ -60,11 +72,13 @@ impl Background {
         others.into_iter().any(|(other, work)| !work.silent && has_segments(other))
     }
 
-    /// A device's I/O came back.
-    pub(super) fn answered(&mut self, device: DeviceId, now: u64) {
+    /// A device's I/O came back. An error while others are still in flight says no more than that
+    /// it does not answer.
+    pub(super) fn answered(&mut self, device: DeviceId, sync: bool, failed: bool) {
+        let now = self.core.time.millis();
         let work = &mut self.devices[usize::from(device.0)];
-        work.ended(now);
-        if std::mem::take(&mut work.silent) {
+        work.ended(sync);
+        if (!failed || work.is_idle()) && std::mem::take(&mut work.silent) {
             tracing::warn!(path = %self.path(device), "the device answers again: it is in use again");
             self.tell_table(device, now);
         }
@@ -107,14 +121,14 @@ impl Background {
         let mut waiting: Vec<u64> = self
             .in_flight
             .iter()
-            .filter(|(_, (at, purpose))| *at == device && !purpose.is_given_up())
+            .filter(|(_, io)| io.device == device && !io.purpose.is_given_up())
             .map(|(&id, _)| id)
             .collect();
         waiting.sort_unstable();
         for id in waiting {
-            let purpose = self.in_flight.remove(&id).map(|(_, purpose)| purpose);
-            let Some(left) = purpose.map(|purpose| self.go_on_without(purpose)) else { continue };
-            self.in_flight.insert(id, (device, left));
+            let Some(io) = self.in_flight.remove(&id) else { continue };
+            let purpose = self.go_on_without(io.purpose);
+            self.in_flight.insert(id, InFlight { purpose, ..io });
         }
         self.give_up_writes_of(device);
     }
@@ -139,9 +153,32 @@ impl Background {
                 return Purpose::Late(at);
             }
             Purpose::Flush => self.flush_done(&failed()),
+            Purpose::Probe => {}
             late @ (Purpose::Given(_) | Purpose::Late(_)) => return late,
         }
         Purpose::Late(None)
+    }
+
+    /// Goes on without what this step would have started on devices that do not answer.
+    pub(super) fn go_on_without_refused(&mut self) {
+        for (device, purpose) in std::mem::take(&mut self.refused) {
+            coverage_mark!(RefusedIo);
+            let left = self.go_on_without(purpose);
+            self.late_io_ended(device, left);
+        }
+    }
+
+    /// An I/O is over that nobody waited for any more.
+    pub(super) fn late_io_ended(&mut self, device: DeviceId, left: Purpose) {
+        match left {
+            Purpose::Given(job) => {
+                self.devices[usize::from(device.0)].writes -= 1;
+                self.core.table.write_done(job.segment);
+                self.core.streams.recycle(job);
+            }
+            Purpose::Late(at) => self.checkpoint.late_write_ended(at),
+            other => unreachable!("{other:?} is waited for"),
+        }
     }
 
     /// The records of a chunk will not be read again: nobody waits for it any more.

@@ -81,11 +81,12 @@ impl Background {
     /// Takes segments for checkpoints of so many lines a shard. Says whether these have their
     /// place.
     pub(super) fn make_room_for_checkpoints(&mut self, lines: u64) -> bool {
-        let core = &self.core;
+        let (core, devices) = (&self.core, &self.devices);
+        let answers = |device: DeviceId| !devices[usize::from(device.0)].silent;
         let take = |device: DeviceId| take_for_checkpoint(core, device);
         // As many as reclaim keeps free, so that growth takes none that writes wait for.
         let (shards, leave) = (core.shards.len() as u32, core.admission.free_target);
-        self.checkpoint.areas.make_room(&core.table, (shards, lines), leave, take)
+        self.checkpoint.areas.make_room(&core.table, (shards, lines), leave, answers, take)
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) use parts::checkpoint::Checkpoints;
 #[cfg(test)]
 pub(crate) use parts::credit::CREDIT_SEGMENTS;
 pub use state::Background;
-use state::Purpose;
+use state::{InFlight, Purpose};
 
 use crate::api::{DropReason, RefuseReason};
 use crate::device::{Done, Io};
@@ -63,7 +63,7 @@ impl Background {
         if let Some(budget) = &self.core.admission.budget {
             budget.refill(now, self.core.written());
         }
-        self.step_devices(now);
+        self.step_devices(now, out);
         self.step_copies(now);
         self.step_through(now, out);
         self.step_reclaim(out);
@@ -73,6 +73,7 @@ impl Background {
         self.core.progress.checkpointing.store(self.checkpoint.is_running(), Ordering::Relaxed);
         self.step_close(now);
         self.step_writes(out);
+        self.go_on_without_refused();
         self.core.wake_for_room();
     }
 
@@ -84,9 +85,11 @@ impl Background {
 
     /// Takes the outcome of an I/O.
     pub fn complete(&mut self, done: Done) {
-        let Some((device, purpose)) = self.in_flight.remove(&done.id) else { return };
+        let Some(InFlight { device, purpose, sync }) = self.in_flight.remove(&done.id) else {
+            return;
+        };
         let now = self.core.time.millis();
-        self.answered(device, now);
+        self.answered(device, sync, done.result.is_err());
         if done.result.is_ok() {
             self.close.goes_on(now);
         }
@@ -102,12 +105,14 @@ impl Background {
             Purpose::Load(part) => self.load_done(part, done.result),
             Purpose::Checkpoint(part) => self.checkpoint_done(part, done.result),
             Purpose::Flush => self.flush_done(&done.result),
-            Purpose::Given(job) => {
-                self.devices[usize::from(device.0)].writes -= 1;
-                self.core.table.write_done(job.segment);
-                self.core.streams.recycle(job);
+            Purpose::Probe => {}
+            given_up @ (Purpose::Given(_) | Purpose::Late(_)) => {
+                let is_write = !matches!(given_up, Purpose::Late(None));
+                if is_write && done.result.is_err() {
+                    self.core.totals.write_errors.inc();
+                }
+                self.late_io_ended(device, given_up);
             }
-            Purpose::Late(home) => self.checkpoint.late_write_ended(home),
         }
     }
 
@@ -125,7 +130,7 @@ impl Background {
     /// Whether all that is in flight is that of devices that do not answer, and given up.
     #[must_use]
     pub fn awaits_only_silent_devices(&self) -> bool {
-        self.in_flight.values().all(|(_, purpose)| purpose.is_given_up())
+        self.in_flight.values().all(|io| io.purpose.is_given_up())
     }
 
     /// Starts the clean stop: step until [`Background::is_closed`].

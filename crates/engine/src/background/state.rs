@@ -34,6 +34,8 @@ pub(super) enum Purpose {
     Load(LoadIo),
     Checkpoint(CheckpointIo),
     Flush,
+    /// A read that only shows whether the device answers.
+    Probe,
     /// A write to a segment that was given up: its device did not answer.
     Given(WriteJob),
     /// Anything else that nobody waits for any more, with the place of a checkpoint that it may
@@ -48,11 +50,22 @@ impl Purpose {
     }
 }
 
+/// An I/O in flight.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pub(super) device: DeviceId,
+    pub(super) purpose: Purpose,
+    /// It is a flush.
+    pub(super) sync: bool,
+}
+
 /// The background work of an open cache.
 pub struct Background {
     pub(super) core: Arc<Core>,
-    pub(super) in_flight: HashMap<u64, (DeviceId, Purpose)>,
+    pub(super) in_flight: HashMap<u64, InFlight>,
     pub(super) devices: Vec<DeviceWork>,
+    /// I/Os that this step would have started on devices that do not answer.
+    pub(super) refused: Vec<(DeviceId, Purpose)>,
     pub(super) next_id: u64,
     /// When a retired segment is tried again, and how long after that the next.
     pub(super) try_again_at: u64,
@@ -63,6 +76,7 @@ pub struct Background {
     pub(super) copy_next: usize,
     pub(super) clock_warned: bool,
     pub(super) index_warned: bool,
+    pub(super) homes_warned: bool,
     /// Bytes that the DRAM tier has given to the index and that may still be held by the allocator.
     pub(super) given_up: usize,
     /// When these are so many they are given back to the system.
@@ -91,6 +105,7 @@ impl Background {
             core,
             in_flight: HashMap::new(),
             devices,
+            refused: Vec::new(),
             next_id: 0,
             try_again_at: 0,
             try_again: TRY_AGAIN,
@@ -98,6 +113,7 @@ impl Background {
             copy_next: 0,
             clock_warned: false,
             index_warned: false,
+            homes_warned: false,
             given_up: 0,
             give_back: (config.memory / GIVE_BACK).max(4 << 20) as usize,
             credit,
@@ -109,7 +125,8 @@ impl Background {
         }
     }
 
-    /// Starts an I/O.
+    /// Starts an I/O. One to a device that does not answer is not handed to the disk: it would take
+    /// one of the places that I/Os of all devices share. The end of the step goes on without it.
     pub(super) fn submit(
         &mut self,
         out: &mut Vec<Io>,
@@ -118,10 +135,15 @@ impl Background {
         offset: u64,
         kind: IoKind,
     ) {
+        if self.devices[usize::from(device.0)].silent {
+            self.refused.push((device, purpose));
+            return;
+        }
         let id = self.next_id;
         self.next_id += 1;
-        self.in_flight.insert(id, (device, purpose));
-        self.devices[usize::from(device.0)].started(self.core.time.millis());
+        let sync = matches!(kind, IoKind::Sync);
+        self.in_flight.insert(id, InFlight { device, purpose, sync });
+        self.devices[usize::from(device.0)].started(sync);
         out.push(Io { id, device, offset, kind });
     }
 }

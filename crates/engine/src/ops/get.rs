@@ -204,6 +204,7 @@ fn look_up_on_flash(
     if core.table.is_silent(at.segment) {
         return miss(MissReason::Device);
     }
+    core.table.look_up(at.segment);
     let read = FlashRead::of(core, ns, key, hash, Pointer { slot, generation, mapped }, attempt);
     // What is not written yet is read from memory.
     if core.table.state(at.segment) != SegmentState::Sealed

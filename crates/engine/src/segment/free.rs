@@ -23,6 +23,8 @@ struct Target {
     resting: AtomicBool,
     /// It does not answer: reads of it are misses.
     silent: AtomicBool,
+    /// A lookup was sent there since it was last asked.
+    looked_up: AtomicBool,
     /// Writes in flight on an average of the last minute, in thousandths.
     load: AtomicU32,
 }
@@ -63,6 +65,20 @@ impl FreeSegments {
 
     pub(super) fn is_silent(&self, device: DeviceId) -> bool {
         self.at(device).silent.load(Ordering::Relaxed)
+    }
+
+    /// A lookup is sent to a device.
+    pub(super) fn look_up(&self, device: DeviceId) {
+        let looked_up = &self.at(device).looked_up;
+        // Most find it set, and leave the line of the cache to the others.
+        if !looked_up.load(Ordering::Relaxed) {
+            looked_up.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a lookup was sent to a device since this was last asked.
+    pub(super) fn take_looked_up(&self, device: DeviceId) -> bool {
+        self.at(device).looked_up.swap(false, Ordering::Relaxed)
     }
 
     pub(super) fn set_load(&self, device: DeviceId, load: u32) {

@@ -452,6 +452,16 @@ impl SegmentTable {
         self.free.is_silent(self.place(segment).device)
     }
 
+    /// A lookup is sent to the device of a segment.
+    pub fn look_up(&self, segment: u32) {
+        self.free.look_up(self.place(segment).device);
+    }
+
+    /// Whether a lookup was sent to a device since this was last asked.
+    pub fn take_looked_up(&self, device: DeviceId) -> bool {
+        self.free.take_looked_up(device)
+    }
+
     /// The writes that a device had in flight on an average of the last minute, in thousandths.
     pub fn set_load(&self, device: DeviceId, load: u32) {
         self.free.set_load(device, load);

@@ -8,21 +8,49 @@ use crate::segment::FULL_LOAD;
 pub(in crate::background) const PAUSE: u64 = 1_000;
 /// Longest pause.
 const MAX_PAUSE: u64 = 60_000;
-/// A device is silent when it had I/Os in flight for so many milliseconds, and the background work
-/// took so many steps meanwhile, and none came back. A thread that was kept from running has taken
-/// fewer.
+/// A device is silent when reads or writes were in flight for so many milliseconds, and nothing
+/// came back.
 const SILENT_AFTER: u64 = 2_000;
-const SILENT_STEPS: u32 = 20;
+/// The same where only flushes are: they may take long on a sound device.
+const SYNC_SILENT_AFTER: u64 = 30_000;
+/// Of the time between two looks only so much counts. A thread that looks later was kept from
+/// running. That says nothing about the device.
+const LOOK: u64 = 100;
+/// How often a device is asked for something that nothing else asks of it, in milliseconds.
+const PROBE_EVERY: u64 = 1_000;
 /// Milliseconds over which the load is averaged.
 const MINUTE: u64 = 60_000;
+
+/// I/Os of a kind in flight, and for how long nothing has come back.
+#[derive(Debug, Default, Clone, Copy)]
+struct Waiting {
+    in_flight: u32,
+    /// Milliseconds that count.
+    waited: u64,
+}
+
+impl Waiting {
+    fn started(&mut self) {
+        if self.in_flight == 0 {
+            self.waited = 0;
+        }
+        self.in_flight += 1;
+    }
+
+    fn is_overdue(self, limit: u64) -> bool {
+        self.in_flight > 0 && self.waited >= limit
+    }
+}
 
 /// A device, as the background work knows it.
 #[derive(Debug, Default)]
 pub(in crate::background) struct DeviceWork {
     /// Writes of chunks and footers in flight.
     pub(in crate::background) writes: u32,
-    /// I/Os of any kind in flight.
-    pub(in crate::background) in_flight: u32,
+    /// Reads and writes in flight.
+    transfers: Waiting,
+    /// Flushes in flight.
+    syncs: Waiting,
     /// It does not answer.
     pub(in crate::background) silent: bool,
     /// Length of the latest pause after a failed write, in milliseconds; 0 once writing goes on.
@@ -31,36 +59,52 @@ pub(in crate::background) struct DeviceWork {
     failed_at: u64,
     /// Takes no new segments until then.
     paused_until: u64,
-    /// When an I/O came back last, or was started with none in flight; and steps since.
-    moved_at: u64,
-    steps: u32,
-    /// Writes in flight on average, in thousandths, and when that was last reckoned.
+    /// Writes in flight on average, in thousandths.
     load: f64,
-    reckoned: u64,
+    /// When it was last looked at.
+    looked: u64,
+    /// When it may be asked again for nothing but an answer.
+    probe_at: u64,
 }
 
 impl DeviceWork {
-    /// An I/O is started.
-    pub(in crate::background) fn started(&mut self, now: u64) {
-        if self.in_flight == 0 {
-            (self.moved_at, self.steps) = (now, 0);
-        }
-        self.in_flight += 1;
+    fn waiting(&mut self, sync: bool) -> &mut Waiting {
+        if sync { &mut self.syncs } else { &mut self.transfers }
+    }
+
+    /// An I/O is started; a flush, or something else.
+    pub(in crate::background) fn started(&mut self, sync: bool) {
+        self.waiting(sync).started();
     }
 
     /// An I/O came back.
-    pub(in crate::background) fn ended(&mut self, now: u64) {
-        self.in_flight -= 1;
-        (self.moved_at, self.steps) = (now, 0);
+    pub(in crate::background) fn ended(&mut self, sync: bool) {
+        self.waiting(sync).in_flight -= 1;
+        (self.transfers.waited, self.syncs.waited) = (0, 0);
+    }
+
+    /// Whether it is to be asked now whether it answers: nothing else shows that.
+    pub(in crate::background) fn is_to_be_probed(&mut self, now: u64) -> bool {
+        let is_due = self.is_idle() && now >= self.probe_at;
+        if is_due {
+            self.probe_at = now + PROBE_EVERY;
+        }
+        is_due
+    }
+
+    /// Whether nothing is in flight.
+    pub(in crate::background) fn is_idle(&self) -> bool {
+        self.transfers.in_flight + self.syncs.in_flight == 0
     }
 
     /// Takes note of the time, at each step.
     pub(in crate::background) fn look(&mut self, now: u64) {
-        self.steps = self.steps.saturating_add(1);
-        let passed = now.saturating_sub(self.reckoned).min(MINUTE);
+        let passed = now.saturating_sub(self.looked).min(MINUTE);
+        self.transfers.waited += passed.min(LOOK);
+        self.syncs.waited += passed.min(LOOK);
         let share = passed as f64 / MINUTE as f64;
         self.load += (f64::from(self.writes * FULL_LOAD) - self.load) * share;
-        self.reckoned = now;
+        self.looked = now;
     }
 
     /// Writes in flight on an average of the last minute, in thousandths.
@@ -69,16 +113,19 @@ impl DeviceWork {
     }
 
     /// Whether nothing has come back for too long.
-    pub(in crate::background) fn is_overdue(&self, now: u64) -> bool {
-        self.in_flight > 0
-            && self.steps >= SILENT_STEPS
-            && now.saturating_sub(self.moved_at) >= SILENT_AFTER
+    pub(in crate::background) fn is_overdue(&self) -> bool {
+        self.is_overdue_in(0)
+    }
+
+    fn is_overdue_in(&self, ms: u64) -> bool {
+        let (transfers, syncs) = (self.transfers, self.syncs);
+        transfers.is_overdue(SILENT_AFTER - ms) || syncs.is_overdue(SYNC_SILENT_AFTER - ms)
     }
 
     /// Whether it may be overdue at the next step.
     #[cfg(test)]
     pub(in crate::background) fn is_nearly_overdue(&self) -> bool {
-        self.in_flight > 0 && self.steps + 1 >= SILENT_STEPS
+        self.is_overdue_in(LOOK)
     }
 
     /// A write has failed that costs a segment.
@@ -114,30 +161,50 @@ impl DeviceWork {
 mod tests {
     use super::*;
 
+    /// Looks at a device every 50 ms; what the last look says.
+    fn look(device: &mut DeviceWork, from: u64, to: u64) -> bool {
+        (from..=to).step_by(50).for_each(|now| device.look(now));
+        device.is_overdue()
+    }
+
     #[test]
     fn a_device_is_silent_after_two_seconds_without_an_answer_and_not_before() {
         let mut device = DeviceWork::default();
-        device.started(100);
-        let look = |device: &mut DeviceWork, from: u64, to: u64| {
-            (from..=to).step_by(50).for_each(|now| device.look(now));
-            device.is_overdue(to)
-        };
+        device.look(100);
+        device.started(false);
         assert!(!look(&mut device, 100, 2_050));
         assert!(look(&mut device, 2_100, 2_100));
-        device.started(2_100);
-        device.ended(2_150);
-        assert!(!look(&mut device, 2_150, 4_100), "another came back");
-        assert!(look(&mut device, 4_150, 4_150));
-        device.ended(4_200);
+        device.started(false);
+        device.ended(false);
+        assert!(!look(&mut device, 2_150, 4_050), "another came back");
+        assert!(look(&mut device, 4_100, 4_150));
+        device.ended(false);
         assert!(!look(&mut device, 4_200, 60_000), "nothing is asked of it");
+    }
+
+    #[test]
+    fn a_flush_may_take_long_and_covers_up_no_read_that_is_not_answered() {
+        let mut device = DeviceWork::default();
+        device.look(100);
+        device.started(true);
+        assert!(!look(&mut device, 100, 25_000), "a flush alone");
+        device.started(false);
+        assert!(!look(&mut device, 25_050, 26_950), "the read has just begun");
+        assert!(look(&mut device, 27_000, 27_000), "the read is not answered");
+        device.ended(false);
+        assert!(!look(&mut device, 27_050, 56_950), "something came back");
+        assert!(look(&mut device, 57_000, 57_050), "the flush does not end");
     }
 
     #[test]
     fn a_thread_that_was_kept_from_running_says_nothing_of_the_device() {
         let mut device = DeviceWork::default();
-        device.started(100);
-        device.look(60_000);
-        assert!(!device.is_overdue(60_000));
+        device.look(100);
+        device.started(false);
+        for now in [1_000, 2_500, 60_000] {
+            device.look(now);
+        }
+        assert!(!device.is_overdue(), "it was looked at three times");
     }
 
     #[test]
