@@ -28,6 +28,8 @@ use crate::sync::Mutex;
 
 /// How long the background thread waits for a device before it looks at the rest of its work again.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The same while only devices have something that do not answer, and there is other work to do.
+const BUSY_INTERVAL: Duration = Duration::from_millis(1);
 /// How long the end of a cache waits for a device, or a disk under the data directory, that does
 /// not answer at all.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
@@ -301,12 +303,17 @@ fn run(background: Background, mut disk: Box<dyn Disk>, shared: &BackgroundThrea
         for io in ios.drain(..) {
             disk.submit(io);
         }
-        let waiting = disk.in_flight() > 0;
+        let ends = abandoned || background.is_closed();
+        let waiting = !background.awaits_only_silent_devices();
         if waiting {
             disk.wait_for(POLL_INTERVAL, &mut done);
-        } else if abandoned || background.is_closed() {
-            return;
-        } else if !background.is_busy() {
+        } else if disk.in_flight() > 0 {
+            // What devices have that do not answer nobody waits for. It is looked at, no more: who
+            // has something to write wakes a thread that is parked.
+            let limit = if background.is_busy() { BUSY_INTERVAL } else { Duration::ZERO };
+            disk.wait_for(limit, &mut done);
+        }
+        if !waiting && !ends && done.is_empty() && !background.is_busy() {
             thread::park_timeout(background.nap());
         }
         if !waiting || !done.is_empty() {
@@ -316,11 +323,14 @@ fn run(background: Background, mut disk: Box<dyn Disk>, shared: &BackgroundThrea
             background.complete(d);
         }
         // A device that does not answer holds up no end.
-        let over = background.is_closed() && background.awaits_only_silent_devices();
+        let over = ends && background.awaits_only_silent_devices();
         if shared.given_up.load(Ordering::Acquire) || (over && disk.in_flight() > 0) {
             // The kernel may yet write into the buffers of what is in flight: they stay where they
             // are.
             std::mem::forget(disk);
+            return;
+        }
+        if over {
             return;
         }
     }

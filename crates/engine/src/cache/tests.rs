@@ -194,6 +194,69 @@ fn a_device_that_never_answers_does_not_hold_up_the_end() {
     }
 }
 
+/// A disk whose first device answers and whose second does not, on a clock that goes on by a tenth of
+/// a second with each wait.
+struct Hung {
+    disk: SimDisk,
+    clock: Arc<ManualClock>,
+    /// Waits for an answer, and looks whether there is one.
+    waits: Arc<[AtomicU64; 2]>,
+}
+
+impl Disk for Hung {
+    fn devices(&self) -> &[DeviceInfo] {
+        self.disk.devices()
+    }
+
+    fn submit(&mut self, io: Io) {
+        self.disk.submit(io);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.disk.in_flight()
+    }
+
+    fn wait(&mut self, at_least: usize, done: &mut Vec<Done>) {
+        self.disk.wait(at_least, done);
+    }
+
+    fn wait_for(&mut self, limit: Duration, done: &mut Vec<Done>) {
+        self.clock.pass(100);
+        self.waits[usize::from(limit < POLL_INTERVAL)].fetch_add(1, Ordering::SeqCst);
+        self.disk.wait_for(limit, done);
+    }
+}
+
+#[test]
+fn what_is_in_flight_to_a_device_that_does_not_answer_is_not_waited_for() {
+    const MANY: u64 = 100_000;
+    let dir = TempDir::new();
+    let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20; 2]);
+    let (mut disk, clock) = (machine.disk(), Arc::new(ManualClock::at(1_000_000)));
+    let opened = recovery::open(&small(&dir), env(&machine, clock.clone()), &mut disk);
+    machine.set_mute(DeviceId(1), true);
+    let lock = DirLock::acquire(dir.path()).expect("free");
+    let waits: Arc<[AtomicU64; 2]> = Arc::default();
+    let disk = Box::new(Hung { disk, clock, waits: waits.clone() });
+    let cache =
+        Cache::start(opened.expect("opens"), disk, lock, Duration::from_secs(10)).expect("starts");
+    let ns = cache.namespace("test", NamespaceOptions::default()).expect("opens");
+    let count = |n: usize| waits[n].load(Ordering::SeqCst);
+    for n in 0u64.. {
+        if cache.stats().totals.devices_silent > 0 {
+            break;
+        }
+        assert!(count(0) < MANY, "no test: it is not left alone");
+        let _ = ns.submit_put(&n.to_le_bytes(), &[7; 1000], PutOptions::default());
+    }
+    let before = count(0);
+    while count(1) == 0 {
+        assert!(count(0) < before + MANY, "it is waited for: a put would not wake the thread");
+        thread::yield_now();
+    }
+    cache.close();
+}
+
 #[test]
 fn memory_that_shrinks_does_so_by_steps_that_a_stop_ends() {
     let dir = TempDir::new();
