@@ -5,7 +5,7 @@ use super::scenarios::{NS, get, pass, put};
 use super::world::{Life, World};
 use crate::clock::Clock;
 use crate::device::DeviceId;
-use crate::device::sim::{Crash, SimFaults};
+use crate::device::sim::{Crash, SimFaults, SimMachine};
 use crate::ops::get::Lookup;
 use crate::segment::SegmentState;
 
@@ -146,6 +146,132 @@ fn a_device_that_does_not_answer_is_left_alone_until_it_does() {
         pass(&mut world, &mut life, 50);
         assert_eq!(get(&life, &key(n)), Some(vec![n as u8; 1000]), "{mute:?}: what it has is back");
     }
+}
+
+/// A cache of two devices whose index has 64 blocks.
+fn many_blocks() -> World {
+    let mut world = World::sized(8 << 20, 64 << 10, 16 << 20, 1 << 20);
+    world.machine = SimMachine::new(1, SimFaults::none(), &[8 << 20; 2]);
+    world.config.shards = 64;
+    world
+}
+
+#[test]
+fn a_home_that_falls_silent_while_the_index_loads_holds_up_no_other_device() {
+    for mute in [FIRST, SECOND] {
+        let mut world = many_blocks();
+        let mut life = world.open_as_configured().expect("opens");
+        fill(&mut world, &mut life, 0, 300);
+        assert!(world.close(&mut life));
+        world.crash(life, Crash::Process);
+        let mut life = world.open_as_configured().expect("opens");
+        world.machine.set_mute(mute, true);
+        put(&life, b"early", b"value", 0);
+        pass(&mut world, &mut life, 400);
+        let stats = life.core.stats();
+        assert!(!stats.loading && stats.totals.lost_index_blocks == 0, "{mute:?}: {stats:?}");
+        let other = if mute == FIRST { SECOND } else { FIRST };
+        let kept = on(&world, &life, other, 300);
+        assert!(kept.len() > 60, "{mute:?}: no test: {}", kept.len());
+        assert_eq!(hits(&life, &kept), kept.len(), "{mute:?}");
+        put(&life, b"late", b"value", 0);
+        pass(&mut world, &mut life, 150);
+        assert!(life.on_flash(&world.machine, NS as u8, b"late").is_some(), "{mute:?}");
+    }
+}
+
+#[test]
+fn a_home_that_is_away_for_one_start_costs_nothing_although_it_is_the_only_one() {
+    // Caches of earlier builds have one home.
+    let setup = Setup { segments: vec![12, 12], fixed_lives: 1, ..Setup::plain(1) };
+    let mut world = World::new(&setup);
+    let mut life = world.open();
+    fill(&mut world, &mut life, 0, 120);
+    let all = [on(&world, &life, FIRST, 120), on(&world, &life, SECOND, 120)].concat();
+    assert!(all.len() > 60, "no test: {}", all.len());
+    let uuid = life.core.uuid;
+    assert!(world.close(&mut life));
+    world.crash(life, Crash::Process);
+    world.machine.set_away(FIRST, true);
+    let Err(refused) = world.open_as_configured() else { panic!("what it had is given up") };
+    assert!(refused.to_string().starts_with("sim-0 cannot be"), "{refused}");
+    world.machine.set_away(FIRST, false);
+    let mut life = world.open();
+    world.load(&mut life);
+    assert_eq!(life.core.uuid, uuid, "the cache was made anew");
+    assert_eq!(hits(&life, &all), all.len());
+}
+
+#[test]
+fn a_device_that_falls_silent_while_its_segments_are_read_at_a_start_holds_up_no_other() {
+    for mute in [FIRST, SECOND] {
+        for rebuilt in [false, true] {
+            let (mut world, mut life) = world(1);
+            fill(&mut world, &mut life, 0, 120);
+            if rebuilt {
+                assert!(world.close(&mut life));
+                world.size.shards *= 2;
+            }
+            world.crash(life, Crash::Process);
+            let mut life = world.open();
+            world.machine.set_mute(mute, true);
+            pass(&mut world, &mut life, 300);
+            let (what, stats) = (format!("{mute:?}, rebuilt {rebuilt}"), life.core.stats());
+            assert!(!stats.loading && stats.totals.devices_silent > 0, "{what}: {stats:?}");
+            let other = if mute == FIRST { SECOND } else { FIRST };
+            let kept = on(&world, &life, other, 120);
+            assert!(kept.len() > 20, "{what}: {} are left", kept.len());
+            assert_eq!(hits(&life, &kept), kept.len(), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_device_that_only_lookups_are_sent_to_falls_silent_too() {
+    let (mut world, mut life) = world(1);
+    fill(&mut world, &mut life, 0, 120);
+    let there = on(&world, &life, SECOND, 120);
+    assert!(world.close(&mut life));
+    world.crash(life, Crash::Process);
+    let mut life = world.open();
+    world.load(&mut life);
+    pass(&mut world, &mut life, 100);
+    world.machine.set_mute(SECOND, true);
+    assert!(there.len() > 20, "no test: {}", there.len());
+    // Those on their way are not ended.
+    for &n in &there[..10] {
+        let sent = life.namespaces[NS].get(&key(n));
+        assert!(matches!(sent, Lookup::Flash(_)), "{sent:?}");
+    }
+    pass(&mut world, &mut life, 100);
+    assert_eq!(life.core.stats().totals.devices_silent, 1);
+    let lookup = life.namespaces[NS].get(&key(there[10]));
+    assert!(matches!(lookup, Lookup::Miss(_)), "it would wait: {lookup:?}");
+}
+
+#[test]
+fn a_home_that_can_be_neither_read_nor_written_at_a_start_costs_its_share() {
+    let (mut world, mut life) = world(1);
+    fill(&mut world, &mut life, 0, 120);
+    life.core.wait_lists.want();
+    pass(&mut world, &mut life, 100);
+    assert!(life.core.stats().totals.checkpoints > 0, "no test");
+    let (kept, gone) = (on(&world, &life, SECOND, 120), on(&world, &life, FIRST, 120));
+    assert!(kept.len() > 20 && gone.len() > 20, "no test: {} {}", kept.len(), gone.len());
+    let [first, second, _] = life.core.areas;
+    life = restart(&mut world, life, |world| {
+        for area in [first, second] {
+            world.machine.flip_bit(FIRST, area + 40, 3);
+        }
+        world.machine.set_bad(FIRST, first..second + 4096);
+    });
+    assert_eq!(hits(&life, &kept), kept.len(), "the other device is cold");
+    assert_eq!(hits(&life, &gone), 0, "it is no member");
+    let mut life = restart(&mut world, life, |world| world.machine.set_bad(FIRST, 0..0));
+    assert_eq!(members(&life).len(), 2, "it joins again");
+    fill(&mut world, &mut life, 200, 320);
+    assert!(on(&world, &life, FIRST, 320).len() > 20, "it is not used");
+    assert_eq!((hits(&life, &kept), hits(&life, &gone)), (kept.len(), 0));
 }
 
 /// Number and epoch of each member.

@@ -6,7 +6,7 @@ use super::scenarios::{NS, get, pass, put};
 use super::world::{Life, World};
 use crate::api::DropReason;
 use crate::device::DeviceId;
-use crate::device::sim::{Crash, SimRandom};
+use crate::device::sim::{Crash, SimFaults, SimMachine, SimRandom};
 use crate::format::checkpoint::BLOCK_LINES;
 use crate::segment::SegmentState;
 
@@ -243,6 +243,38 @@ fn a_grown_index_is_rebuilt_in_another_shape() {
         load(&mut world, &mut life, OBJECTS / 2, OBJECTS);
         assert!(check_values(&life, OBJECTS) as f64 >= f64::from(OBJECTS) * 0.97);
     }
+}
+
+/// A device that joins has no segments for checkpoints of an index that has grown before. It gets
+/// them, so that the loss of the other home costs no more than what lies there.
+#[test]
+fn a_home_that_joins_takes_checkpoints_of_an_index_that_has_grown_before() {
+    let objects = OBJECTS / 3 * 4;
+    let (first, second) = (DeviceId(0), DeviceId(1));
+    let mut world = small_index();
+    world.machine = SimMachine::new(1, SimFaults::none(), &[FLASH / 2; 2]);
+    let mut life = world.open_as_configured().expect("opens");
+    load(&mut world, &mut life, 0, objects);
+    assert!(world.close(&mut life));
+    world.crash(life, Crash::Process);
+    world.machine.wipe(second);
+    let mut life = reopen(&mut world);
+    assert!(!checkpoint_segments(&life).is_empty(), "no test: no block lies beyond the areas");
+    let end = objects + OBJECTS / 6;
+    load(&mut world, &mut life, objects, end);
+    assert!(world.close(&mut life));
+    let there = |world: &World, life: &Life, n: &u32| {
+        let at = life.on_flash(&world.machine, NS as u8, &key(*n));
+        at.is_some_and(|at| at.device == second)
+    };
+    let before: Vec<u32> = (0..end).filter(|n| there(&world, &life, n)).collect();
+    assert!(before.len() > 1_000, "no test: {}", before.len());
+    world.crash(life, Crash::Process);
+    world.machine.set_away(first, true);
+    let life = reopen(&mut world);
+    let after = before.iter().filter(|n| there(&world, &life, n)).count();
+    // Two keys may share a slot.
+    assert!(after * 1_000 >= before.len() * 995, "{after} of {} are left", before.len());
 }
 
 /// An index that may not grow stays as it is.

@@ -240,6 +240,11 @@ impl Maker<'_> {
     /// A device answers nothing for a while. Sometimes a life ends meanwhile.
     fn mute(&mut self, r: &mut SimRandom) -> What {
         let device = r.below(self.setup.segments.len() as u64) as u8;
+        if r.chance(0.3) {
+            // While the index loads.
+            let end = self.end(r);
+            self.push(r, end);
+        }
         self.push(r, What::Mute { device, mute: true });
         for _ in 0..3 + r.below(30) {
             let what = match r.below(8) {

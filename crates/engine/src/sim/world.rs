@@ -15,6 +15,7 @@ use crate::device::sim::{Crash, SimDisk, SimFaults, SimMachine, SimRandom, Spare
 use crate::device::{DeviceId, Disk};
 use crate::error::OpenError;
 use crate::format::record::{self, Meta};
+use crate::format::state::STATE;
 use crate::format::{UNIT, footer};
 use crate::namespace::Namespace;
 use crate::namespace::open::open_namespace;
@@ -153,6 +154,7 @@ impl World {
                 self.machine.set_faults(SimFaults::none());
                 self.all_back();
             }
+            let had_state = self.machine.has_meta(STATE);
             match self.try_open() {
                 Ok(life) => {
                     self.machine.set_faults(self.faults);
@@ -171,6 +173,9 @@ impl World {
                 }
                 Err(error) => {
                     assert!(self.is_foul(), "cannot open without faults: {error}");
+                    // A device that is away may be back at the next start.
+                    let kept = !had_state || self.machine.has_meta(STATE);
+                    assert!(kept || !self.is_only_away(), "the cache was given up: {error}");
                     assert!(attempt < 2 * TRIES, "cannot open after faults have ended: {error}");
                 }
             }
@@ -227,6 +232,12 @@ impl World {
         Ok(Life { core, namespaces, background, disk, answered })
     }
 
+    /// Whether nothing goes wrong but that devices are away.
+    fn is_only_away(&self) -> bool {
+        let faults = SimFaults { slow: 0.0, ..self.machine.lock().faults };
+        !self.strange && faults == SimFaults::none()
+    }
+
     /// Whether anything but crashes and slowness goes wrong.
     pub fn is_foul(&self) -> bool {
         self.strange
@@ -237,11 +248,13 @@ impl World {
     /// Lets the background work go on by one step, until the clean stop is over.
     pub fn turn(&mut self, life: &mut Life) {
         let mut ios = Vec::new();
+        self.machine.set_in_background(true);
         if life.background.is_closed() {
             life.background.abandon();
         } else {
             life.background.step(&mut ios);
         }
+        self.machine.set_in_background(false);
         for io in ios {
             life.disk.submit(io);
         }
@@ -252,9 +265,11 @@ impl World {
         if !done.is_empty() || life.disk.in_flight() == 0 {
             life.answered = self.clock.millis();
         }
+        self.machine.set_in_background(true);
         for d in done {
             life.background.complete(d);
         }
+        self.machine.set_in_background(false);
     }
 
     /// Lets the background work go on by one step while no device answers.

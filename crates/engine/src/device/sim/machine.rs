@@ -52,6 +52,9 @@ pub(crate) struct Machine {
     pub(super) boot: u128,
     pub(super) turn: u64,
     pub(super) queues: u64,
+    /// The background work makes a step, which must not block.
+    #[cfg(test)]
+    pub(super) in_background: bool,
     /// What happens in the middle of the next blocking read.
     #[cfg(test)]
     pub(super) interruption: Option<Interruption>,
@@ -150,6 +153,8 @@ impl SimMachine {
             life: 0,
             turn: 0,
             queues: 0,
+            #[cfg(test)]
+            in_background: false,
             #[cfg(test)]
             interruption: None,
             #[cfg(test)]
@@ -279,6 +284,12 @@ impl SimMachine {
         self.lock().devices.iter().any(|d| d.mute)
     }
 
+    /// Whether there is a metadata file of that name.
+    #[cfg(test)]
+    pub(crate) fn has_meta(&self, name: &str) -> bool {
+        self.lock().meta.contains_key(name)
+    }
+
     /// Whether a device does not answer.
     #[cfg(test)]
     pub(crate) fn any_away(&self) -> bool {
@@ -316,6 +327,13 @@ impl SimMachine {
     #[cfg(test)]
     pub(crate) fn unsynced(&self, area: &str) -> Vec<u64> {
         self.lock().areas.get(area).map(SimArea::unsynced).unwrap_or_default()
+    }
+
+    /// The background work makes a step, or is over with it. What it reads itself of a device that
+    /// is mute would never end.
+    #[cfg(test)]
+    pub(crate) fn set_in_background(&self, yes: bool) {
+        self.lock().in_background = yes;
     }
 
     /// Has something happen in the middle of the next blocking read, as if another thread did it.

@@ -1,5 +1,6 @@
 //! The simulated machine's devices as the engine sees them.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -20,6 +21,9 @@ use crate::device::{
 /// Turns an I/O takes at most, and how much longer a slow one takes.
 const MAX_TURNS: u64 = 8;
 const SLOWNESS: u64 = 100;
+/// The most I/Os that are under way in a queue at once. The others wait for one of them to end, as
+/// with io_uring, whose places all devices share.
+const DEPTH: usize = 32;
 
 impl SimMachine {
     /// A queue over the machine's devices, for this life.
@@ -42,6 +46,8 @@ pub struct SimDisk {
     queue: u64,
     life: u64,
     in_flight: usize,
+    /// What waits for a place.
+    backlog: VecDeque<Io>,
     /// Finished without having been in flight: refused requests, and those to a machine that is
     /// down.
     refused: Vec<Done>,
@@ -53,7 +59,15 @@ impl SimDisk {
         state.queues += 1;
         let (infos, queue, life) = (state.infos.clone(), state.queues, state.life);
         drop(state);
-        Self { machine: machine.clone(), infos, queue, life, in_flight: 0, refused: Vec::new() }
+        Self {
+            machine: machine.clone(),
+            infos,
+            queue,
+            life,
+            in_flight: 0,
+            backlog: VecDeque::new(),
+            refused: Vec::new(),
+        }
     }
 
     fn refuse(&mut self, id: u64, error: io::Error) {
@@ -71,6 +85,63 @@ impl Disk for SimDisk {
         if let Err(error) = check_io(&self.infos, &io) {
             return self.refuse(io.id, error);
         }
+        self.backlog.push_back(io);
+        self.fill();
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// There is no time here: the same as `wait(1, out)`.
+    fn wait_for(&mut self, _limit: Duration, out: &mut Vec<Done>) {
+        self.wait(1, out);
+    }
+
+    fn wait(&mut self, at_least: usize, out: &mut Vec<Done>) {
+        let before = out.len();
+        let wanted = before + at_least.min(self.in_flight);
+        out.append(&mut self.refused);
+        loop {
+            self.fill();
+            out.append(&mut self.refused);
+            let state = &mut *self.machine.lock();
+            state.turn += 1;
+            state.complete_due(self.queue, self.life, out);
+            if out.len() >= wanted {
+                break;
+            }
+            let next = state
+                .pending
+                .iter()
+                .filter(|pending| pending.queue == self.queue)
+                .filter(|pending| !state.devices[usize::from(pending.io.device.0)].mute)
+                .map(|pending| pending.due)
+                .min();
+            // Everything wanted is either pending or already in `out`. What is in flight to a mute
+            // device is not waited for.
+            let Some(next) = next else { break };
+            state.turn = state.turn.max(next - 1);
+        }
+        self.in_flight -= out.len() - before;
+    }
+}
+
+impl SimDisk {
+    /// Has I/Os of the backlog begin for which there is a place.
+    fn fill(&mut self) {
+        while self.pending() < DEPTH {
+            let Some(io) = self.backlog.pop_front() else { return };
+            self.begin(io);
+        }
+    }
+
+    /// I/Os under way.
+    fn pending(&self) -> usize {
+        self.machine.lock().pending.iter().filter(|pending| pending.queue == self.queue).count()
+    }
+
+    fn begin(&mut self, io: Io) {
         let machine = self.machine.clone();
         let state = &mut *machine.lock();
         if state.effect(self.life) == Moment::Dead {
@@ -95,41 +166,6 @@ impl Disk for SimDisk {
             held,
             slow,
         });
-    }
-
-    fn in_flight(&self) -> usize {
-        self.in_flight
-    }
-
-    /// There is no time here: the same as `wait(1, out)`.
-    fn wait_for(&mut self, _limit: Duration, out: &mut Vec<Done>) {
-        self.wait(1, out);
-    }
-
-    fn wait(&mut self, at_least: usize, out: &mut Vec<Done>) {
-        let before = out.len();
-        let wanted = before + at_least.min(self.in_flight);
-        out.append(&mut self.refused);
-        let state = &mut *self.machine.lock();
-        loop {
-            state.turn += 1;
-            state.complete_due(self.queue, self.life, out);
-            if out.len() >= wanted {
-                break;
-            }
-            let next = state
-                .pending
-                .iter()
-                .filter(|pending| pending.queue == self.queue)
-                .filter(|pending| !state.devices[usize::from(pending.io.device.0)].mute)
-                .map(|pending| pending.due)
-                .min();
-            // Everything wanted is either pending or already in `out`. What is in flight to a mute
-            // device is not waited for.
-            let Some(next) = next else { break };
-            state.turn = state.turn.max(next - 1);
-        }
-        self.in_flight -= out.len() - before;
     }
 }
 
@@ -370,6 +406,11 @@ impl DeviceSet for SimDevices {
         let state = &mut *self.machine.lock();
         if !state.reaches(self.life) {
             return Err(crashed());
+        }
+        #[cfg(test)]
+        {
+            let hangs = state.in_background && state.devices[usize::from(device.0)].mute;
+            assert!(!hangs, "the background work waits for a device that does not answer");
         }
         state.read(device, offset, len)
     }
