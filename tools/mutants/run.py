@@ -42,6 +42,7 @@ HISTORIES = {
         "sim::what_once_failed",
         "journal::tests",
         "close::tests",
+        "device_work::tests",
         "format::checkpoint_tests",
         "record::tests",
         "search::tests",
