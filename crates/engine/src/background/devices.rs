@@ -29,10 +29,11 @@ use crate::segment::{SegmentState, WriteJob};
 impl Background {
     /// Looks how each device does.
     pub(super) fn step_devices(&mut self, now: u64, out: &mut Vec<Io>) {
+        let closing = self.close.is_running();
         for n in 0..self.devices.len() {
             self.devices[n].look(now);
             let device = DeviceId(n as u16);
-            if !self.devices[n].silent && self.devices[n].is_overdue() && self.has_other(n) {
+            if !self.devices[n].silent && self.devices[n].is_overdue(closing) && self.has_other(n) {
                 self.fall_silent(device);
             }
             if self.devices[n].silent {
@@ -52,7 +53,8 @@ impl Background {
     /// Whether a step may give up what a device has not written.
     #[cfg(test)]
     pub(crate) fn may_give_up(&self) -> bool {
-        self.devices.iter().any(|device| device.silent || device.is_nearly_overdue())
+        let closing = self.close.is_running();
+        self.devices.iter().any(|device| device.silent || device.is_nearly_overdue(closing))
     }
 
     /// Tells those who take segments how a device does.

@@ -274,6 +274,21 @@ fn a_home_that_can_be_neither_read_nor_written_at_a_start_costs_its_share() {
     assert_eq!((hits(&life, &kept), hits(&life, &gone)), (kept.len(), 0));
 }
 
+#[test]
+fn a_stop_is_clean_although_a_device_that_has_nothing_but_flushes_hangs() {
+    let third = DeviceId(2);
+    let setup = Setup { segments: vec![12, 12, 12], ..Setup::plain(1) };
+    let mut world = World::new(&setup);
+    let mut life = world.open();
+    fill(&mut world, &mut life, 0, 180);
+    let kept = on(&world, &life, FIRST, 180);
+    assert!(kept.len() > 20 && !on(&world, &life, third, 180).is_empty(), "no test");
+    world.machine.set_mute(third, true);
+    assert!(world.close(&mut life), "the stop is given up");
+    let life = restart(&mut world, life, |_| {});
+    assert_eq!(hits(&life, &kept), kept.len());
+}
+
 /// Number and epoch of each member.
 fn members(life: &Life) -> Vec<(u32, u64)> {
     life.core.state.lock().devices.iter().map(|member| (member.id, member.epoch)).collect()

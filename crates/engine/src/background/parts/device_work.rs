@@ -13,6 +13,8 @@ const MAX_PAUSE: u64 = 60_000;
 const SILENT_AFTER: u64 = 2_000;
 /// The same where only flushes are: they may take long on a sound device.
 const SYNC_SILENT_AFTER: u64 = 30_000;
+/// The same during a clean stop, which is given up as a whole after ten seconds without an answer.
+const SYNC_SILENT_AFTER_CLOSING: u64 = 5_000;
 /// Of the time between two looks only so much counts. A thread that looks later was kept from
 /// running. That says nothing about the device.
 const LOOK: u64 = 100;
@@ -113,19 +115,19 @@ impl DeviceWork {
     }
 
     /// Whether nothing has come back for too long.
-    pub(in crate::background) fn is_overdue(&self) -> bool {
-        self.is_overdue_in(0)
+    pub(in crate::background) fn is_overdue(&self, closing: bool) -> bool {
+        self.is_overdue_in(0, closing)
     }
 
-    fn is_overdue_in(&self, ms: u64) -> bool {
-        let (transfers, syncs) = (self.transfers, self.syncs);
-        transfers.is_overdue(SILENT_AFTER - ms) || syncs.is_overdue(SYNC_SILENT_AFTER - ms)
+    fn is_overdue_in(&self, ms: u64, closing: bool) -> bool {
+        let sync = if closing { SYNC_SILENT_AFTER_CLOSING } else { SYNC_SILENT_AFTER };
+        self.transfers.is_overdue(SILENT_AFTER - ms) || self.syncs.is_overdue(sync - ms)
     }
 
     /// Whether it may be overdue at the next step.
     #[cfg(test)]
-    pub(in crate::background) fn is_nearly_overdue(&self) -> bool {
-        self.is_overdue_in(LOOK)
+    pub(in crate::background) fn is_nearly_overdue(&self, closing: bool) -> bool {
+        self.is_overdue_in(LOOK, closing)
     }
 
     /// A write has failed that costs a segment.
@@ -164,7 +166,7 @@ mod tests {
     /// Looks at a device every 50 ms; what the last look says.
     fn look(device: &mut DeviceWork, from: u64, to: u64) -> bool {
         (from..=to).step_by(50).for_each(|now| device.look(now));
-        device.is_overdue()
+        device.is_overdue(false)
     }
 
     #[test]
@@ -188,6 +190,7 @@ mod tests {
         device.look(100);
         device.started(true);
         assert!(!look(&mut device, 100, 25_000), "a flush alone");
+        assert!(device.is_overdue(true), "a stop has no time for it");
         device.started(false);
         assert!(!look(&mut device, 25_050, 26_950), "the read has just begun");
         assert!(look(&mut device, 27_000, 27_000), "the read is not answered");
@@ -204,7 +207,7 @@ mod tests {
         for now in [1_000, 2_500, 60_000] {
             device.look(now);
         }
-        assert!(!device.is_overdue(), "it was looked at three times");
+        assert!(!device.is_overdue(false), "it was looked at three times");
     }
 
     #[test]
