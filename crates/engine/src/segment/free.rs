@@ -76,9 +76,11 @@ impl FreeSegments {
         }
     }
 
-    /// Whether a lookup was sent to a device since this was last asked.
+    /// Whether a lookup was sent to a device since this was last asked. None is sent to a device
+    /// without segments, which may be none of these.
     pub(super) fn take_looked_up(&self, device: DeviceId) -> bool {
-        self.at(device).looked_up.swap(false, Ordering::Relaxed)
+        let target = self.targets.get(usize::from(device.0));
+        target.is_some_and(|target| target.looked_up.swap(false, Ordering::Relaxed))
     }
 
     pub(super) fn set_load(&self, device: DeviceId, load: u32) {
