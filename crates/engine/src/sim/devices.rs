@@ -284,6 +284,11 @@ fn a_stop_is_clean_although_a_device_that_has_nothing_but_flushes_hangs() {
     fill(&mut world, &mut life, 0, 180);
     let kept = on(&world, &life, FIRST, 180);
     assert!(kept.len() > 20 && !on(&world, &life, third, 180).is_empty(), "no test");
+    life.background.start_close();
+    while !world.machine.is_only_flushed(third) {
+        world.clock.pass(10);
+        world.turn(&mut life);
+    }
     world.machine.set_mute(third, true);
     assert!(world.close(&mut life), "the stop is given up");
     let life = restart(&mut world, life, |_| {});

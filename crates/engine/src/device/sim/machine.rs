@@ -278,6 +278,14 @@ impl SimMachine {
         self.lock().devices[usize::from(device.0)].bad = bad;
     }
 
+    /// Whether flushes are in flight to a device, and nothing else.
+    #[cfg(test)]
+    pub(crate) fn is_only_flushed(&self, device: DeviceId) -> bool {
+        let state = self.lock();
+        let mut there = state.pending.iter().filter(|p| p.io.device == device).peekable();
+        there.peek().is_some() && there.all(|p| p.is_flush())
+    }
+
     /// Whether what is in flight to some device stays there.
     #[cfg(test)]
     pub(crate) fn any_mute(&self) -> bool {

@@ -18,6 +18,11 @@ pub(super) struct PendingIo {
 }
 
 impl PendingIo {
+    #[cfg(test)]
+    pub(super) fn is_flush(&self) -> bool {
+        matches!(self.io.kind, IoKind::Sync)
+    }
+
     /// Whether it is a write that takes long, and is not over.
     pub(super) fn is_slow_write(&self, life: u64, turn: u64) -> bool {
         self.slow
