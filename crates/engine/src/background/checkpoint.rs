@@ -504,7 +504,6 @@ impl Background {
         let device = self.checkpoint.areas.device(at.home);
         let Some(new) = take_for_checkpoint(&self.core, device) else { return };
         let segment = self.checkpoint.areas.replace(at, number, new);
-        coverage_mark!(CheckpointSegmentReplaced);
         self.core.table.give_up_checkpoint(segment);
         self.core.totals.segments_retired.inc();
         tracing::warn!(

@@ -104,7 +104,6 @@ paths! {
     Checkpoint = "checkpoint: complete",
     CheckpointFailed = "checkpoint: given up",
     CheckpointHomeLost = "checkpoint: goes on without one of its homes",
-    CheckpointSegmentReplaced = "checkpoint: a segment that could not be written is replaced",
     CheckpointGrown = "checkpoint: of an index that has grown",
     CheckpointWaited = "checkpoint: waited for the copies of what is reclaimed",
     // Recovery.
