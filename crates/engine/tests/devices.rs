@@ -59,9 +59,12 @@ fn fill(cache: &Cache, ns: &Namespace, objects: std::ops::Range<u32>) {
 fn placed(ns: &Namespace, devices: usize, objects: std::ops::Range<u32>) -> Placed {
     let mut placed = vec![Vec::new(); devices];
     for n in objects {
-        if let Lookup::Flash(read) = ns.get(&key(n)) {
-            placed[usize::from(read.device().0)].push(n);
-            read.take_back();
+        let Lookup::Flash(read) = ns.get(&key(n)) else { continue };
+        let device = usize::from(read.device().0);
+        read.take_back();
+        // It may be another object of the same tag.
+        if ns.get_blocking(&key(n)).is_some() {
+            placed[device].push(n);
         }
     }
     placed
@@ -70,6 +73,13 @@ fn placed(ns: &Namespace, devices: usize, objects: std::ops::Range<u32>) -> Plac
 fn hits(ns: &Namespace, keys: &[u32]) -> usize {
     let hit = |&&n: &&u32| ns.get_blocking(&key(n)).inspect(|h| assert_eq!(h.value, value(n)));
     keys.iter().filter(|n| hit(n).is_some()).count()
+}
+
+/// All of these are there. Two objects whose tags are the same may share a slot of the index, and
+/// the one that is copied later has it.
+fn assert_hits(ns: &Namespace, keys: &[u32], what: &str) {
+    let lost = keys.len() - hits(ns, keys);
+    assert!(lost * 1_000 <= keys.len(), "{what}: {lost} of {} lost", keys.len());
 }
 
 /// A cache of these devices, closed, with objects on each of them.
@@ -91,14 +101,14 @@ fn a_device_taken_out_of_the_configuration_costs_what_it_held_and_no_more() {
         let dir = TempDir::new().unwrap();
         let before = filled(dir.path(), &["a", "b"]);
         let (cache, ns) = open(config(dir.path(), &[left]));
-        assert_eq!(hits(&ns, &before[1 - gone]), before[1 - gone].len(), "{left} lost some");
+        assert_hits(&ns, &before[1 - gone], left);
         assert_eq!(hits(&ns, &before[gone]), 0);
         fill(&cache, &ns, OBJECTS..OBJECTS + 500);
         cache.close();
         drop((ns, cache));
         let (_cache, ns) = open(config(dir.path(), &[left]));
         let new: Vec<u32> = (OBJECTS..OBJECTS + 500).collect();
-        assert_eq!(hits(&ns, &new), new.len(), "{left} alone is not warm after its own stop");
+        assert_hits(&ns, &new, &format!("{left} alone after its own stop"));
     }
 }
 
@@ -112,7 +122,7 @@ fn a_device_that_cannot_be_opened_is_done_without_and_comes_back_empty() {
         let both = config(dir.path(), &["a", "b"]);
         fs::remove_dir(dir.path().join("b")).unwrap();
         let (cache, ns) = open(both);
-        assert_eq!(hits(&ns, &before[0]), before[0].len(), "{name}");
+        assert_hits(&ns, &before[0], name);
         for &n in &before[1] {
             assert!(ns.get_blocking(&key(n)).is_none());
             ns.remove(&key(n));
@@ -122,7 +132,7 @@ fn a_device_that_cannot_be_opened_is_done_without_and_comes_back_empty() {
         fs::rename(dir.path().join("away"), dir.path().join("b")).unwrap();
         let (cache, ns) = open(config(dir.path(), &["a", "b"]));
         assert_eq!(hits(&ns, &before[1]), 0, "{name}: what was removed meanwhile is back");
-        assert_eq!(hits(&ns, &before[0]), before[0].len(), "{name}");
+        assert_hits(&ns, &before[0], name);
         cache.close();
     }
 }
@@ -144,8 +154,8 @@ fn a_device_that_returns_after_the_others_went_on_is_taken_as_empty() {
     assert!(now[1].len() > 400, "the one in its place was not used: {}", now[1].len());
     assert_eq!(now[2], [], "what it had");
     assert_eq!(hits(&ns, &before[1]), 0, "what was removed meanwhile is back");
-    assert_eq!(hits(&ns, &before[0]), before[0].len());
-    assert_eq!(hits(&ns, &now[1]), now[1].len());
+    assert_hits(&ns, &before[0], "of the one that stayed");
+    assert_hits(&ns, &now[1], "of the other one");
     cache.close();
 }
 
@@ -154,7 +164,7 @@ fn a_device_that_is_added_or_replaced_by_an_empty_one_is_used_and_costs_the_othe
     let dir = TempDir::new().unwrap();
     let before = filled(dir.path(), &["a"]);
     let (cache, ns) = open(config(dir.path(), &["a", "b"]));
-    assert_eq!(hits(&ns, &before[0]), before[0].len(), "before anything is on the new one");
+    assert_hits(&ns, &before[0], "before anything is on the new one");
     // More than is free on the first one.
     fill(&cache, &ns, OBJECTS..3 * OBJECTS);
     cache.close();
@@ -168,7 +178,7 @@ fn a_device_that_is_added_or_replaced_by_an_empty_one_is_used_and_costs_the_othe
     // An empty file in the place of the first one, which alone had the checkpoints at first.
     fs::remove_file(dir.path().join("a/flash")).unwrap();
     let (cache, ns) = open(config(dir.path(), &["a", "b"]));
-    assert_eq!(hits(&ns, &with_both[1]), with_both[1].len());
+    assert_hits(&ns, &with_both[1], "of the one that stayed");
     assert_eq!(hits(&ns, &with_both[0]), 0);
     fill(&cache, &ns, 3 * OBJECTS..4 * OBJECTS);
     cache.close();
@@ -184,5 +194,5 @@ fn devices_may_be_given_in_another_order() {
     let before = filled(dir.path(), &["a", "b"]);
     let (_cache, ns) = open(config(dir.path(), &["b", "a"]));
     let all = before.concat();
-    assert_eq!(hits(&ns, &all), all.len());
+    assert_hits(&ns, &all, "in another order");
 }
