@@ -21,7 +21,7 @@
 //! before the flush. An older copy of the same object may be on flash, and no line names it now.
 
 use crate::sync::atomic::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 
 use super::growth::take_for_checkpoint;
@@ -71,6 +71,14 @@ fn packing(core: &Core, tables: &mut [u8]) -> SlotPacking {
         entry[SEGMENT_ENTRY - 3..].fill(0);
     }
     SlotPacking::Format1
+}
+
+/// What a checkpoint writes before its header: the blocks of all shards, then pieces of its tables.
+fn todo(header: &Header, tables_len: usize) -> VecDeque<Todo> {
+    let blocks = (0..header.shards)
+        .flat_map(|s| (0..header.blocks_per_shard()).map(move |b| Todo::Block(s, b)));
+    let pieces = (0..tables_len).step_by(PIECE).map(Todo::Tables);
+    blocks.chain(pieces).collect()
 }
 
 impl Background {
@@ -213,13 +221,10 @@ impl Background {
         if header.grown {
             coverage_mark!(CheckpointGrown);
         }
-        let blocks = (0..header.shards)
-            .flat_map(|s| (0..header.blocks_per_shard()).map(move |b| Todo::Block(s, b)));
-        let pieces = (0..encoded.len()).step_by(PIECE).map(Todo::Tables);
         self.checkpoint.run = Some(CheckpointRun {
             header,
             which,
-            todo: blocks.chain(pieces).collect(),
+            todo: todo(&header, encoded.len()),
             tables: encoded,
             phase: CheckpointPhase::Blocks,
             in_flight: 0,

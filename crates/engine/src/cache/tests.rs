@@ -194,8 +194,8 @@ fn a_device_that_never_answers_does_not_hold_up_the_end() {
     }
 }
 
-/// A disk whose first device answers and whose second does not, on a clock that goes on by a tenth of
-/// a second with each wait.
+/// A disk whose first device answers and whose second does not, on a clock that goes on by a tenth
+/// of a second with each wait.
 struct Hung {
     disk: SimDisk,
     clock: Arc<ManualClock>,

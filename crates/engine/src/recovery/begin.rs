@@ -157,8 +157,8 @@ fn write_carried(
 /// that position. A later run that can read the checkpoint again would pass over them. A journal
 /// that is begun anew has positions of its own, so this cannot happen there.
 ///
-/// Where erasing fails, the cache goes on without the device, if the newest checkpoint is on another
-/// one: what the device holds is misses then. Otherwise the journal is begun anew: Mutable
+/// Where erasing fails, the cache goes on without the device, if the newest checkpoint is on
+/// another one: what the device holds is misses then. Otherwise the journal is begun anew: Mutable
 /// namespaces start cold.
 pub(super) fn forget_unread(mut past: Past, disk: &mut dyn Disk) -> Past {
     if !past.journal_ok || past.unread.is_empty() {

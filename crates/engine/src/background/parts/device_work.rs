@@ -25,13 +25,13 @@ const MINUTE: u64 = 60_000;
 
 /// I/Os of a kind in flight, and for how long nothing has come back.
 #[derive(Debug, Default, Clone, Copy)]
-struct Waiting {
+struct InFlightOfKind {
     in_flight: u32,
     /// Milliseconds that count.
     waited: u64,
 }
 
-impl Waiting {
+impl InFlightOfKind {
     fn started(&mut self) {
         if self.in_flight == 0 {
             self.waited = 0;
@@ -50,9 +50,9 @@ pub(in crate::background) struct DeviceWork {
     /// Writes of chunks and footers in flight.
     pub(in crate::background) writes: u32,
     /// Reads and writes in flight.
-    transfers: Waiting,
+    transfers: InFlightOfKind,
     /// Flushes in flight.
-    syncs: Waiting,
+    syncs: InFlightOfKind,
     /// It does not answer.
     pub(in crate::background) silent: bool,
     /// Length of the latest pause after a failed write, in milliseconds; 0 once writing goes on.
@@ -70,7 +70,7 @@ pub(in crate::background) struct DeviceWork {
 }
 
 impl DeviceWork {
-    fn waiting(&mut self, sync: bool) -> &mut Waiting {
+    fn waiting(&mut self, sync: bool) -> &mut InFlightOfKind {
         if sync { &mut self.syncs } else { &mut self.transfers }
     }
 
