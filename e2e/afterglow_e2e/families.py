@@ -166,6 +166,8 @@ CQL = {
     "afterglow_engine_removes": (12, 40),
     "afterglow_engine_stored_puts": (11, 20),
     "afterglow_fills": (11, 20),
+    "afterglow_hedged_fills": 0,
+    "afterglow_hedges_won": 0,
     "afterglow_hits": (21, 40),
     "afterglow_invalidations": (12, 40),
     "afterglow_lease_events": 1,

@@ -92,6 +92,20 @@ const OTHERS: &[SettingKey] = &[
         get: |c| some(c.backend_credentials.as_ref().map(|path| path.display())),
     },
     SettingKey {
+        name: "fill-hedge",
+        group: Group::FrontEnds,
+        shape: Shape::Text,
+        value_name: "off|pNN|DURATION",
+        example: "p99",
+        help: "Send a read that fills the cache to a second node of the database if the first has \
+               not answered within this percentile of recent fills, or within this time. The \
+               first answer counts. At most one in 20 fills is sent twice, and none while the \
+               database says that it is overloaded. `off`: only if the first is silent",
+        live: false,
+        set: |c, v| put(&mut c.fill_hedge, v),
+        get: |c| one(c.fill_hedge),
+    },
+    SettingKey {
         name: "advertise",
         group: Group::FrontEnds,
         shape: Shape::Text,

@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use super::{
-    Advertise, DurabilityChoice, FlashSpec, HostName, HostPort, IoChoice, KeySeparator, LogFilter,
-    LogFormat, ShortName, Size, Span, TablePolicies, Weight, WriteLevels,
+    Advertise, DurabilityChoice, FillHedge, FlashSpec, HostName, HostPort, IoChoice, KeySeparator,
+    LogFilter, LogFormat, ShortName, Size, Span, TablePolicies, Weight, WriteLevels,
 };
 
 /// The settings of a server, as they came out of flags, environment and file.
@@ -18,6 +18,8 @@ pub struct Config {
     /// The file with our own user and password at the database; see
     /// [`credentials`](super::credentials).
     pub backend_credentials: Option<PathBuf>,
+    /// When a fill that has no answer is sent to a second node of the database.
+    pub fill_hedge: FillHedge,
     /// Certificates of the CQL front end, in PEM; its clients then speak TLS.
     pub cql_tls_cert: Option<PathBuf>,
     /// Their key, in PEM.
@@ -138,6 +140,7 @@ impl Default for Config {
             cql: None,
             backend: Vec::new(),
             backend_credentials: None,
+            fill_hedge: FillHedge::default(),
             cql_tls_cert: None,
             cql_tls_key: None,
             cql_tls_client_ca: None,

@@ -38,6 +38,10 @@ pub struct FrontEndMetrics {
     pub quarantines: Family<QuarantineReason>,
     /// Reads that were sent again because a node of the database was lost.
     pub repeated_reads: Counter,
+    /// Fills that were sent to a second node of the database, because the first was slow.
+    pub hedged_fills: Counter,
+    /// Those of them that the second node answered first.
+    pub hedges_won: Counter,
     /// Times that a plain write of unknown outcome was sent again.
     pub repeated_writes: Counter,
     /// Plain writes of unknown outcome that the database has now for certain.
@@ -165,6 +169,16 @@ fn cql_alone(shards: &Shards, out: &mut Exposition) {
             "afterglow_repeated_reads_total",
             "Reads sent again because the connection to a node of the database was lost.",
             of(|d| &d.repeated_reads),
+        ),
+        (
+            "afterglow_hedged_fills_total",
+            "Fills sent to a second node of the database too because the first was slow.",
+            of(|d| &d.hedged_fills),
+        ),
+        (
+            "afterglow_hedges_won_total",
+            "Hedged fills that the second node of the database answered first.",
+            of(|d| &d.hedges_won),
         ),
         (
             "afterglow_repeated_writes_total",

@@ -56,7 +56,7 @@ impl Histogram {
 
 /// The bucket whose bounds hold that many nanoseconds; upper bounds are inclusive, as Prometheus
 /// has them.
-fn bucket(ns: u64) -> usize {
+pub(super) fn bucket(ns: u64) -> usize {
     // Bounds are whole microseconds, so (lo, hi] in nanoseconds is [lo, hi) in microseconds rounded
     // down from ns - 1.
     let us = ns.saturating_sub(1) / 1_000;

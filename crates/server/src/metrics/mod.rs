@@ -13,6 +13,7 @@ pub mod figures;
 mod frontend;
 mod histogram;
 mod labels;
+mod latency_window;
 mod memcache;
 mod process;
 mod registry;
@@ -30,6 +31,7 @@ pub use labels::{
     LinkHandshakeFailure, MissReason, PassReason, Path, QuarantineReason, RequestKind, Tier,
     TlsFailure, WriteOutcome, WriteScopeLabel,
 };
+pub use latency_window::LatencyWindow;
 pub use memcache::MemcacheMetrics;
 pub use process::{cpu_seconds, resident_bytes};
 pub use registry::{FrontEndTraffic, Metrics};

@@ -226,6 +226,7 @@ fn open_cql(
         write_levels: config.table_write_level.clone(),
         unknown_outcome_hold: config.unknown_outcome_hold.get(),
         partition_unit_size: config.partition_unit_size.get(),
+        fill_hedge: config.fill_hedge,
         times: Times::default(),
         ring: secrets.and_then(|secrets| ring_config(config, secrets)),
     })?;

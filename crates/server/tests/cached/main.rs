@@ -8,6 +8,7 @@ mod cache_permission;
 mod crowds;
 mod doubts;
 mod forever;
+mod hedges;
 mod holders;
 mod keys;
 mod node;

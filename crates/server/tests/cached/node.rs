@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use afterglow::config::{HostPort, LivePolicies, TablePolicies, WriteLevels};
+use afterglow::config::{FillHedge, HostPort, LivePolicies, TablePolicies, WriteLevels};
 use afterglow::frontend::cql::cached::{
     Cached, CachedConfig, Keeping, RingConfig, RingHandle, Times, note_clean_stop,
 };
@@ -124,6 +124,7 @@ pub struct Setup {
     pub write_levels: WriteLevels,
     pub hold: Duration,
     pub times: Times,
+    pub fill_hedge: FillHedge,
     /// Of units of partitions; 0: none.
     pub partition_unit_size: u64,
     /// Where to listen; port 0: anywhere.
@@ -146,6 +147,7 @@ impl Setup {
             hold: Duration::from_secs(600),
             times: Times::default(),
             partition_unit_size: 64 << 10,
+            fill_hedge: FillHedge::default(),
             listen: "127.0.0.1:0".parse().unwrap(),
             credentials: None,
             ring: None,
@@ -183,6 +185,7 @@ impl Setup {
             unknown_outcome_hold: self.hold,
             times: self.times,
             partition_unit_size: self.partition_unit_size,
+            fill_hedge: self.fill_hedge,
             ring: self.ring.clone(),
         })
         .unwrap();

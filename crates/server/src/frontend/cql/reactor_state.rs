@@ -14,6 +14,7 @@ use afterglow_cql::statement;
 
 use crate::frontend::client_handshakes::{ClientHandshakes, TlsOptions};
 use crate::frontend::cql::cluster::error::ConnectError;
+use crate::frontend::cql::cluster::hedge::Hedges;
 use crate::frontend::cql::cluster::login::{Login, User};
 use crate::frontend::cql::cluster::permissions::PermissionCache;
 use crate::frontend::cql::cluster::pool::{Pool, Who};
@@ -67,6 +68,8 @@ pub struct CqlReactorState {
     pub pool: Rc<Pool>,
     /// What is remembered to choose among its nodes.
     pub routes: Routes,
+    /// When fills ask a second node, by how long they take.
+    pub hedges: RefCell<Hedges>,
     /// Which users may read which tables.
     pub permissions: PermissionCache,
     /// Users whose credentials are being checked: one check at a time for each.
@@ -116,6 +119,7 @@ impl CqlReactorState {
                         front_end.reactors.count(),
                     )),
                     routes: Routes::new(front_end.topology.current()),
+                    hedges: RefCell::default(),
                     permissions: PermissionCache::default(),
                     logins: KeyedTurns::default(),
                     handshakes: ClientHandshakes::new(TLS_OPTIONS),

@@ -3,9 +3,8 @@
 //! before.
 
 use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use afterglow_cql::plan::{ReadPlan, RowKey};
 use afterglow_cql::token::murmur3;
@@ -16,23 +15,15 @@ use afterglow_rowcache::gate::{Join, Ticket};
 use afterglow_rowcache::install::{Installed, ReturnedFill};
 use afterglow_rowcache::row::Filled;
 use afterglow_rowcache::serve::CachePermission;
-use afterglow_rowcache::tables::FILL_AT;
 use futures_channel::oneshot;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 
 use super::FillWaiter;
-use super::fill::{Ask, FillFailure, FillShape};
+use super::fill::FillShape;
 use super::read::{Pending, allow, ask, is_allowed};
 use super::ring::carried;
 use super::state::CachedState;
-use crate::frontend::cql::{KeptBackend, Request};
+use crate::frontend::cql::Request;
 use crate::metrics::{CarriedFrom, MissReason, Path};
-
-/// How often a fill checks whether the nodes that it asked are silent.
-const TIMEOUT: Duration = Duration::from_millis(500);
-/// Nodes that a fill asks at most.
-const MOST_ASKED: usize = 3;
 
 /// What it takes to fill one row, or a unit.
 #[derive(Clone, Copy)]
@@ -228,58 +219,6 @@ impl Filler<'_> {
         // same before and after.
         let now = self.shared.cache.row_permission(&self.read.table, self.key);
         (now == Ok(permission)).then_some(weak)
-    }
-
-    /// Reads the whole row or a unit, from another node too if the first is silent. It ends when
-    /// nobody waits any longer: an answer that comes later is dropped with its ticket.
-    pub(super) async fn fill(
-        &self,
-        asked_at: u32,
-        shape: FillShape,
-    ) -> Result<Filled, FillFailure> {
-        let filled = self.fill_from_any(asked_at, shape);
-        let filled = compio::time::timeout(self.shared.fill_timeout, filled).await;
-        filled.unwrap_or(Err(FillFailure::Late))
-    }
-
-    /// The first answer counts. All reads were sent after `asked_at`, and after the ticket was
-    /// taken.
-    async fn fill_from_any(&self, asked_at: u32, shape: FillShape) -> Result<Filled, FillFailure> {
-        let first = self.request.connection().await.map_err(|_| FillFailure::Failed)?;
-        // A quorum of another data centre may lack what was acknowledged in ours.
-        if !self.request.client().reactor_state.is_near(&first) {
-            return Err(FillFailure::Failed);
-        }
-        let (mut asked, mut reads) = (vec![Rc::clone(&first)], FuturesUnordered::new());
-        reads.push(self.fill_from(first, asked_at, shape));
-        loop {
-            match compio::time::timeout(TIMEOUT, reads.next()).await {
-                Ok(Some(Err(FillFailure::Failed))) if !reads.is_empty() => continue,
-                Ok(Some(filled)) => return filled,
-                Ok(None) => return Err(FillFailure::Failed),
-                // A node that answers other requests is busy, not silent. Another node would not be
-                // faster.
-                Err(_)
-                    if asked.len() < MOST_ASKED
-                        && asked.iter().all(|backend| backend.is_silent()) => {}
-                Err(_) => continue,
-            }
-            if let Some(another) = self.request.connection_beside(&asked) {
-                asked.push(Rc::clone(&another));
-                reads.push(self.fill_from(another, asked_at, shape));
-            }
-        }
-    }
-
-    async fn fill_from(
-        &self,
-        backend: KeptBackend,
-        asked_at: u32,
-        shape: FillShape,
-    ) -> Result<Filled, FillFailure> {
-        let (plan, key) = (self.read, self.key);
-        let ask = Ask { plan, key, shape, consistency: FILL_AT };
-        self.shared.statements.fill(&backend, ask, self.generation, asked_at).await
     }
 }
 

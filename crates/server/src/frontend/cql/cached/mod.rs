@@ -7,8 +7,8 @@
 //! - [`slice`]: a read of a slice of one partition, and its fill.
 //! - [`rows`]: a read of rows of several partitions, each served and filled as one row is.
 //! - [`sought`]: where the cache has one row: as such, or in the unit of its partition.
-//! - [`read`], [`miss`] and [`fill`]: a read of one row, what it does where the cache has none, and
-//!   the read of the database that fills the cache.
+//! - [`read`], [`miss`], [`fill`] and [`fill_nodes`]: a read of one row, what it does where the
+//!   cache has none, the read of the database that fills the cache, and which nodes it asks.
 //! - [`write`](mod@write) and [`update`]: a write, and what it sets in a cached row.
 //! - [`serial`] and [`repeat`]: what settles a write of unknown outcome, a lightweight transaction
 //!   or a plain one.
@@ -20,6 +20,7 @@ use futures_channel::oneshot;
 
 mod answer;
 mod fill;
+mod fill_nodes;
 mod invalidate;
 mod keeper;
 mod labels;

@@ -102,7 +102,7 @@ impl Refresher {
             Work::Row { plan, key, .. } => (&**plan, key),
         };
         let read = self.read(plan, key, asked_at.unix);
-        let read = compio::time::timeout(self.shared.fill_timeout, read).await;
+        let read = compio::time::timeout(self.shared.fills.timeout, read).await;
         let Refresher { shared, reactor_state, work, .. } = self;
         let fills = &reactor_state.metrics.fills;
         let filled = match read.unwrap_or(Err(FillFailure::Late)) {

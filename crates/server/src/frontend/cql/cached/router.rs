@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use afterglow_cql::plan::{Plan, Target};
 use afterglow_cql::response::{SchemaChange, SchemaTarget};
@@ -13,7 +12,7 @@ use afterglow_rowcache::write_scope::{Tables, WriteScope};
 
 use super::super::{ControlState, Later, Operation, Request, Router, SchemaStore, pass_path};
 use super::RowCache;
-use super::state::CachedState;
+use super::state::{CachedState, FillRules};
 use super::weak_writes::WeakWrites;
 use super::{read, rows, slice, write};
 use crate::metrics::{PassReason, Path};
@@ -30,11 +29,11 @@ impl CachedRouter {
         cache: Arc<RowCache>,
         devices: &Arc<dyn DeviceSet>,
         units: Units,
-        fill_timeout: Duration,
+        fills: FillRules,
         sharing: bool,
         weak_writes: WeakWrites,
     ) -> CachedRouter {
-        let state = CachedState::new(cache, devices, units, fill_timeout, sharing, weak_writes);
+        let state = CachedState::new(cache, devices, units, fills, sharing, weak_writes);
         CachedRouter { shared: Arc::new(state) }
     }
 
@@ -189,6 +188,7 @@ fn pass_reason(reason: afterglow_cql::plan::PassReason) -> PassReason {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::time::Duration;
 
     use afterglow_cql::plan::{RowKey, TableSchema};
     use afterglow_cql::schema::Schema;
@@ -218,6 +218,7 @@ mod tests {
             unknown_outcome_hold: Duration::from_secs(600),
             times: Times::default(),
             partition_unit_size: 256 << 10,
+            fill_hedge: Default::default(),
             ring: None,
         });
         (engine, cached.unwrap())

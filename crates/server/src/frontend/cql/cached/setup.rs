@@ -18,10 +18,11 @@ use super::invalidate::Invalidator;
 use super::keeper::{Keeper, Stop, policies_text};
 use super::ring::{OpenRing, RingConfig, RingHandle, RingKeeper};
 use super::router::CachedRouter;
+use super::state::FillRules;
 use super::times::Times;
 use super::weak_writes::WeakWrites;
 use super::{CachedError, FillWaiter, RowCache};
-use crate::config::{LivePolicies, WriteLevels};
+use crate::config::{FillHedge, LivePolicies, WriteLevels};
 use crate::metrics::Kind;
 use crate::reactor::Bound;
 use crate::ring_link::TransportError;
@@ -47,6 +48,8 @@ pub struct CachedConfig<'a> {
     pub unknown_outcome_hold: Duration,
     /// The most bytes of a partition's unit; 0 for none.
     pub partition_unit_size: u64,
+    /// When a fill is sent to a second node of the database.
+    pub fill_hedge: FillHedge,
     /// Those that are not for users to set.
     pub times: Times,
     /// The ring, where several instances share the tables.
@@ -90,8 +93,9 @@ impl Cached {
         // What the engine cannot store would be read in vain. A key takes 1 KiB at most.
         let largest = (config.engine.stats().segment_size / 4).saturating_sub(2048);
         let units = Units::new(config.partition_unit_size.min(largest));
-        let (fill, weak_writes) = (config.times.fill, WeakWrites::new(config.write_levels.clone()));
-        let router = CachedRouter::new(cache, &devices, units, fill, sharing, weak_writes);
+        let fills = FillRules { timeout: config.times.fill, hedge: config.fill_hedge };
+        let weak_writes = WeakWrites::new(config.write_levels.clone());
+        let router = CachedRouter::new(cache, &devices, units, fills, sharing, weak_writes);
         let router = Arc::new(router);
         let ring = config.ring.clone().map(|ring| (ring, config.data_dir.to_path_buf()));
         Ok(Cached { router, policies: config.policies.clone(), claims, ring })

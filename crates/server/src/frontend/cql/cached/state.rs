@@ -21,8 +21,18 @@ use super::newest::Newest;
 use super::ring::Ring;
 use super::weak_writes::WeakWrites;
 use super::{FillResult, FillWaiter, RowCache};
+use crate::config::FillHedge;
 use crate::metrics::{FrontEndMetrics, MissReason};
 use crate::reactor::{FlashFile, read_flash};
+
+/// How fills read the database.
+#[derive(Clone, Copy)]
+pub(super) struct FillRules {
+    /// See [`Times::fill`](super::Times::fill).
+    pub(super) timeout: Duration,
+    /// When a second node is asked too.
+    pub(super) hedge: FillHedge,
+}
 
 /// What the tasks of a router share.
 pub(super) struct CachedState {
@@ -36,8 +46,8 @@ pub(super) struct CachedState {
     pub(super) newcomers: Newcomers,
     /// As many as there are refreshes under way, and one.
     pub(super) refreshing: Arc<()>,
-    /// See [`Times::fill`](super::Times::fill).
-    pub(super) fill_timeout: Duration,
+    /// How fills read the database.
+    pub(super) fills: FillRules,
     /// The ring, where several instances share the tables.
     pub(super) ring: OnceLock<Arc<Ring>>,
     /// Whether several instances share the tables; the ring is there soon then.
@@ -168,7 +178,7 @@ impl CachedState {
         cache: Arc<RowCache>,
         devices: &Arc<dyn DeviceSet>,
         units: Units,
-        fill_timeout: Duration,
+        fills: FillRules,
         sharing: bool,
         weak_writes: WeakWrites,
     ) -> CachedState {
@@ -182,7 +192,7 @@ impl CachedState {
             units,
             newcomers: Newcomers::default(),
             refreshing: Arc::default(),
-            fill_timeout,
+            fills,
             ring: OnceLock::new(),
             sharing,
             beside_ring: AtomicBool::new(false),

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Decoder, Envelope, Flags, Header, Opcode, Version};
 use afterglow_cql::response::{self, Response, ResultKind};
 use bytes::Bytes;
@@ -19,7 +20,7 @@ use futures_channel::{mpsc, oneshot};
 
 use crate::config::HostPort;
 use crate::frontend::cql::client::outbox::Outbox;
-use crate::frontend::cql::cluster::answer::{parsed, result_kind};
+use crate::frontend::cql::cluster::answer::{error_code, parsed, result_kind};
 use crate::frontend::cql::cluster::error::{CONNECT_TIMEOUT, CallError, ConnectError, HESITATION};
 use crate::frontend::cql::cluster::login::Login;
 use crate::frontend::cql::cluster::secure;
@@ -95,6 +96,8 @@ pub struct Backend {
     pub(super) address: Rc<str>,
     waiters: RefCell<Waiters<AnswerWaiter>>,
     last_heard: Cell<Instant>,
+    /// When the server said that it has too much to do.
+    overloaded: Cell<Option<Instant>>,
     /// Gets what the server pushes, until the connection has ended.
     events: RefCell<Option<mpsc::UnboundedSender<Envelope>>>,
     /// Requests of several clients travel on it.
@@ -170,6 +173,7 @@ impl Backend {
             address,
             waiters: RefCell::default(),
             last_heard: Cell::new(Instant::now()),
+            overloaded: Cell::default(),
             events: RefCell::new(dial.events.clone()),
             shared,
             authenticator: RefCell::default(),
@@ -245,6 +249,11 @@ impl Backend {
     /// Whether it owes answers and nothing at all has come for a while: the node may have stopped.
     pub fn is_silent(&self) -> bool {
         self.in_flight() > 0 && self.last_heard.get().elapsed() >= HESITATION
+    }
+
+    /// Whether the server has said within this time that it has too much to do.
+    pub fn was_overloaded(&self, within: Duration) -> bool {
+        self.overloaded.get().is_some_and(|when| when.elapsed() < within)
     }
 
     /// Closes it as soon as nothing is under way.
@@ -416,6 +425,9 @@ impl Backend {
         };
         self.metrics.in_flight.dec();
         self.guard_keyspace(&envelope);
+        if error_code(&envelope) == Some(ErrorCode::Overloaded) {
+            self.overloaded.set(Some(Instant::now()));
+        }
         match waiter {
             AnswerWaiter::Relay(relay) => relay.answer(self, envelope),
             AnswerWaiter::Call(answer) => drop(answer.send(Ok(envelope))),

@@ -8,6 +8,7 @@ pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod first;
 mod handshake;
+pub(crate) mod hedge;
 pub(crate) mod login;
 pub(crate) mod nodes;
 pub(crate) mod permissions;

@@ -369,6 +369,16 @@ impl Pool {
         self.unreached.borrow().get(&node).is_some_and(|since| since.elapsed() < AVOIDED)
     }
 
+    /// Whether a node has said within this time that it has too much to do.
+    pub fn was_overloaded(&self, within: Duration) -> bool {
+        let entries = self.entries.borrow();
+        let mut up = entries.values().filter_map(|entry| match entry {
+            PoolEntry::Up(backend) => Some(backend),
+            _ => None,
+        });
+        up.any(|backend| backend.was_overloaded(within))
+    }
+
     async fn connect(self: &Rc<Self>, key: PoolKey, login: Option<Login>) {
         self.make_room(&key).await;
         let result = self.dial(key.node, key.version, key.keyspace.clone(), login).await;

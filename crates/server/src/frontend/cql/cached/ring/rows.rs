@@ -131,6 +131,7 @@ mod tests {
             unknown_outcome_hold: Duration::from_secs(600),
             times: Times::default(),
             partition_unit_size: 0,
+            fill_hedge: Default::default(),
             ring: None,
         });
         let cache = cached.unwrap().router.shared().cache.clone();

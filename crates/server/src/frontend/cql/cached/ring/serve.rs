@@ -203,7 +203,7 @@ impl Owner {
         if let Some((filled, _)) = found {
             return self.install(question, filled, (asked_at, weak), ticket).1;
         }
-        let limit = Duration::from_micros(self.ring.config().get).min(self.shared.fill_timeout);
+        let limit = Duration::from_micros(self.ring.config().get).min(self.shared.fills.timeout);
         let filled = compio::time::timeout(limit, self.fill(question, asked_at)).await;
         let fills = &metrics.fills;
         let Ok(Some(filled)) = filled else {
