@@ -130,6 +130,18 @@ fn a_fill_that_one_node_does_not_answer_is_answered_by_another() {
     assert_eq!(pair.node.count(&["afterglow_errors_total"]), 0);
 }
 
+#[test]
+fn a_slice_that_one_node_does_not_answer_is_answered_by_another() {
+    let pair = Pair::new("1ms");
+    let (mut client, key) = (pair.client(Version::V5), pair.key());
+    pair.first.run(&format!("INSERT INTO ks.wide (k, c, v) VALUES ('{key}', 1, 'v')"));
+    let held = pair.first.hold(StatementKind::Read);
+    let slice = format!("SELECT v FROM ks.wide WHERE k = '{key}' LIMIT 5");
+    assert_eq!(client.run(&slice), [[Some(b"v".to_vec())]]);
+    held.wait_for(1);
+    assert_eq!((pair.hedged(), pair.fills("installed")), ((1, 1), 1));
+}
+
 /// The hedge is sent after the first read, and after the fill's stamp was taken, so a write that
 /// begins later overtakes it too.
 #[test]

@@ -1,6 +1,7 @@
 //! A read of one row: from DRAM in place, from flash on the reactor's ring, or from the database.
 //! [`sought`](super::sought) says where a row is looked for.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,7 +15,7 @@ use afterglow_rowcache::serve::{CachePermission, NotCached, fits};
 use bytes::Bytes;
 
 use super::super::{
-    Client, Later, May, Operation, Prepared, PreparedAnswer, Request, error_code, parsed,
+    Backend, Client, Later, May, Operation, Prepared, PreparedAnswer, Request, error_code, parsed,
     result_kind,
 };
 use super::answer::{Metadata, answer};
@@ -24,6 +25,7 @@ use super::sought::{Found, OnFlash, Sought};
 use super::state::CachedState;
 use crate::frontend::cql::bound::bound;
 use crate::frontend::cql::client::dispatch;
+use crate::frontend::cql::cluster::error::HESITATION;
 use crate::metrics::{PassReason, Path, Tier};
 
 /// Takes a read whose plan is [`Plan::CachedRead`].
@@ -386,9 +388,19 @@ impl Pending {
     }
 
     async fn fetch_metadata(&self, version: Version) -> Option<Ready> {
-        let backend = self.request.connection().await.ok()?;
-        self.shared.statements.get(&backend, self.read(), self.terms.generation).await.ok()?;
+        let first = self.request.connection().await.ok()?;
+        if !self.prepare_on(&first).await {
+            let another = self.request.connection_beside(&[Rc::clone(&first)])?;
+            self.prepare_on(&another).await;
+        }
         self.terms.metadata.ready(&self.shared, self.read(), version)
+    }
+
+    /// Whether the node has said in time what the columns are. It may have stood still since it
+    /// answered others.
+    async fn prepare_on(&self, backend: &Backend) -> bool {
+        let prepared = self.shared.statements.get(backend, self.read(), self.terms.generation);
+        matches!(compio::time::timeout(HESITATION, prepared).await, Ok(Ok(_)))
     }
 
     /// Asks the owner of the row. What that cannot answer the database does.
