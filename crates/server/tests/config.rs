@@ -61,6 +61,7 @@ fn a_fault_in_the_file_has_its_line_and_column_and_says_what_to_write() {
             "`shop.*` for every table",
         ),
         ("restart-grace = \"60\"", "a.toml:3:17", "`60s` or `60ms`"),
+        ("fill-hedge = \"p100\"", "a.toml:3:14", "p50 to p99.9"),
         ("io = \"io_uring\"", "a.toml:3:6", "`auto`, `uring`, `pread`"),
         ("log-level = \"loud\"", "a.toml:3:13", "`debug`"),
         ("flash = [\"/a:1GiB\", \"/a:2GiB\"]", "a.toml:3:9", "named twice"),

@@ -263,6 +263,20 @@ fn hedges_keep_to_their_budget() {
 }
 
 #[test]
+fn a_percentile_is_that_of_the_fills_before() {
+    let pair = Pair::new("p50");
+    let (mut client, key) = (pair.client(Version::V5), pair.key());
+    pair.put(&key, "v");
+    // From 128 fills of a reactor on there is one.
+    (0..130).for_each(|n| assert_eq!(client.value(&format!("absent{n}")), None));
+    let (before, _) = pair.hedged();
+    let held = pair.first.hold(StatementKind::Read);
+    assert_eq!(client.value(&key).as_deref(), Some("v"));
+    held.wait_for(1);
+    assert_eq!(pair.hedged().0 - before, 1);
+}
+
+#[test]
 fn without_hedges_a_fill_waits_until_its_node_is_silent() {
     for hedge in ["off", "p99"] {
         // Of so few fills no percentile is known.
