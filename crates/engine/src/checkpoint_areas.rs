@@ -37,7 +37,7 @@ pub struct Home {
 }
 
 /// One of the two areas of a home.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AreaAt {
     /// The home, by its place in the list.
     pub home: usize,

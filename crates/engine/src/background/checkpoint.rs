@@ -2,9 +2,14 @@
 //!
 //! ```text
 //!   Idle ──▶ Blocks ──▶ Flush ──▶ Header ──▶ FlushHeader ──▶ Verify ──▶ Idle, journal truncated
-//!              │          │          │            │             │
-//!              └──────────┴──────────┴────────────┴─────────────┴─────▶ Idle, nothing changed
+//!    │         ▲ │          │          │            │             │
+//!    ▼         │ └──────────┴──────────┴────────────┴─────────────┴─────▶ Idle, nothing changed
+//!   Erase ──▶ FlushErased                           (from Erase and FlushErased too)
 //! ```
+//! An attempt that fails behind its header leaves a checkpoint that may be whole. After a crash it
+//! is the newest. The next attempt writes to the same area, so it erases that header first: a crash
+//! would find lines of both behind it.
+//!
 //! The order at the start matters:
 //!
 //! 1. Read the journal's head.
@@ -24,7 +29,6 @@ use crate::sync::atomic::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 
-use super::growth::take_for_checkpoint;
 use super::parts::checkpoint::{AreaAt, CheckpointIo, CheckpointPhase, CheckpointRun, Todo};
 use super::state::bytes;
 use super::{Background, Purpose};
@@ -103,6 +107,12 @@ impl Background {
         }
     }
 
+    /// Whether a checkpoint is written, and is read back.
+    #[cfg(test)]
+    pub(crate) fn is_verifying_checkpoint(&self) -> bool {
+        self.checkpoint.run.as_ref().is_some_and(|run| run.phase == CheckpointPhase::Verify)
+    }
+
     /// Whether all that the captured lines name is on flash.
     ///
     /// A line may name a record in an open chunk whose object has an older copy on flash. A reclaim
@@ -144,25 +154,6 @@ impl Background {
             || core.journal.is_poisoned()
             || (core.journal.is_bare() && core.journal.head() > 0)
             || old
-    }
-
-    /// Whether the device of a home answers.
-    fn answers(&self, home: usize) -> bool {
-        !self.devices[usize::from(self.checkpoint.areas.device(home).0)].silent
-    }
-
-    /// Has each home that answers get what checkpoints of the index as it is now need there: one
-    /// that joined, or that was silent when the index grew, has not got it yet.
-    ///
-    /// Before the version floor is read: the checkpoint may name no segment whose opening the
-    /// journal tells above it.
-    fn complete_homes(&mut self) {
-        // As many as an index may have by the time that it is held.
-        let allowed = self.core.shards.iter().map(|slot| slot.lock().index.allowed());
-        let lines = allowed.max().unwrap_or(0);
-        if lines > self.core.shards[0].index.base_lines() {
-            self.make_room_for_checkpoints(lines as u64);
-        }
     }
 
     fn start_checkpoint(&mut self) {
@@ -221,12 +212,13 @@ impl Background {
         if header.grown {
             coverage_mark!(CheckpointGrown);
         }
+        let (phase, todo) = self.first_phase(&homes, which, todo(&header, encoded.len()));
         self.checkpoint.run = Some(CheckpointRun {
             header,
             which,
-            todo: todo(&header, encoded.len()),
+            todo,
             tables: encoded,
-            phase: CheckpointPhase::Blocks,
+            phase,
             in_flight: 0,
             homes,
             failures: BTreeSet::new(),
@@ -234,40 +226,22 @@ impl Background {
         });
     }
 
-    /// The homes that take a checkpoint now. `Err` where none does: whether it would fit one that
-    /// answers, or whether none answers.
-    fn homes_for(&self, header: &Header, which: u32) -> Result<Vec<usize>, bool> {
-        let (areas, table) = (&self.checkpoint.areas, &self.core.table);
-        let at = |home| AreaAt { home, which };
-        let answering: Vec<usize> = areas.homes().filter(|&home| self.answers(home)).collect();
-        let takes = |home: &usize| areas.takes(table, header, at(*home));
-        let homes: Vec<usize> = answering.iter().copied().filter(takes).collect();
-        if !homes.is_empty() {
-            return Ok(homes);
+    /// What a checkpoint begins with: its blocks, or the header that is to go before.
+    fn first_phase(
+        &self,
+        homes: &[usize],
+        which: u32,
+        blocks: VecDeque<Todo>,
+    ) -> (CheckpointPhase, VecDeque<Todo>) {
+        let is_headed = |&home: &usize| self.checkpoint.headed.contains(&AreaAt { home, which });
+        match homes.iter().any(is_headed) {
+            true => (CheckpointPhase::Erase, [Todo::Erase].into()),
+            false => (CheckpointPhase::Blocks, blocks),
         }
-        let fits = |&home: &usize| areas.fits(table, header, at(home));
-        Err(answering.is_empty() || answering.iter().any(fits))
-    }
-
-    /// Says once when a checkpoint has a place in one home only, although the other one answers.
-    fn look_at_homes(&mut self, header: &Header, which: u32) {
-        let (areas, table) = (&self.checkpoint.areas, &self.core.table);
-        let lacks = |&home: &usize| {
-            self.answers(home) && !areas.fits(table, header, AreaAt { home, which })
-        };
-        let lacking = areas.homes().find(lacks).filter(|_| areas.homes().len() > 1);
-        if let Some(home) = lacking.filter(|_| !self.homes_warned) {
-            let path = self.core.set.infos()[usize::from(areas.device(home).0)].path.display();
-            tracing::warn!(
-                %path,
-                "checkpoints of so large an index have no place on the device: they are on one device only until it has free segments"
-            );
-        }
-        self.homes_warned = lacking.is_some();
     }
 
     /// It is tried again later.
-    fn fail_checkpoint(&mut self) {
+    pub(super) fn fail_checkpoint(&mut self) {
         self.core.totals.checkpoint_failures.inc();
         self.checkpoint.ended = Some(self.core.time.millis());
     }
@@ -279,41 +253,6 @@ impl Background {
             shard.index.set_captured(0);
             shard.index.let_go();
         }
-    }
-
-    /// A checkpoint has no place. Where the index has grown it gets more segments, for kill tables
-    /// may be larger than was reckoned with. Where there are none it is tried again later.
-    /// Otherwise the kill tables are too large.
-    fn make_it_fit(&mut self, header: &Header) {
-        if !header.grown {
-            return self.shrink_tables();
-        }
-        self.checkpoint.areas.reckon_with(header.tables_len);
-        if self.make_room_for_checkpoints(header.lines) {
-            self.checkpoint.wanted = true;
-            return;
-        }
-        let empty = Header { tables_len: 0, ..*header };
-        let which = self.checkpoint.last.map_or(0, |(_, which)| 1 - which);
-        if matches!(self.homes_for(&empty, which), Ok(_) | Err(true)) {
-            return self.shrink_tables();
-        }
-        self.fail_checkpoint();
-    }
-
-    /// The kill tables do not fit the area: the namespace with the largest one is cleared, and with
-    /// it its table.
-    fn shrink_tables(&mut self) {
-        self.core.totals.checkpoint_failures.inc();
-        let namespaces = self.core.namespaces.list.read().clone();
-        let size = |kills: &crate::format::checkpoint::NamespaceKills| {
-            kills.groups.len() + kills.epochs.len()
-        };
-        if let Some(ns) = namespaces.iter().max_by_key(|ns| size(&ns.kills())) {
-            tracing::warn!(namespace = %ns.name, "more groups and partitions were removed than a checkpoint can hold: the namespace is cleared");
-            self.core.kill(ns, crate::format::journal::Event::Clear { ns: ns.id });
-        }
-        self.checkpoint.wanted = true;
     }
 
     fn issue_checkpoint(&mut self, out: &mut Vec<Io>) {
@@ -340,6 +279,12 @@ impl Background {
                     let offset = run.header.tables_at() + from as u64;
                     self.write_checkpoint(out, data, None, |areas, _, at| {
                         (areas.device(at.home), areas.offset(at) + offset)
+                    });
+                }
+                Todo::Erase => {
+                    let data = AlignedBuf::zeroed(BLOCK as usize);
+                    self.write_checkpoint(out, data, None, |areas, _, at| {
+                        (areas.device(at.home), areas.offset(at))
                     });
                 }
                 Todo::Header => {
@@ -498,25 +443,6 @@ impl Background {
         }
     }
 
-    /// Puts a free segment in the place of one of an area's that could not be written. Nothing is
-    /// lost: the newest checkpoint is in the other area.
-    fn replace_segment(&mut self, at: AreaAt, number: usize) {
-        if self.checkpoint.areas.is_late(at)
-            || self.core.table.free_count() <= self.core.admission.free_target
-        {
-            return;
-        }
-        let device = self.checkpoint.areas.device(at.home);
-        let Some(new) = take_for_checkpoint(&self.core, device) else { return };
-        let segment = self.checkpoint.areas.replace(at, number, new);
-        self.core.table.give_up_checkpoint(segment);
-        self.core.totals.segments_retired.inc();
-        tracing::warn!(
-            segment,
-            "writing a checkpoint there failed: another segment takes its place, and it is tried again later"
-        );
-    }
-
     /// All I/Os of a phase are over.
     fn end_phase(&mut self, now: u64) {
         let Some(run) = &mut self.checkpoint.run else { return };
@@ -535,12 +461,26 @@ impl Background {
             has_segments && !self.devices[usize::from(device.0)].silent
         };
         let devices = (0..self.devices.len() as u16).map(DeviceId).filter(answers);
+        let flush = |&home: &usize| Todo::Flush(areas.device(home));
+        let area = |&home: &usize| AreaAt { home, which: run.which };
         (run.phase, run.todo) = match run.phase {
+            CheckpointPhase::Erase => {
+                coverage_mark!(AttemptErased);
+                (CheckpointPhase::FlushErased, run.homes.iter().map(flush).collect())
+            }
+            CheckpointPhase::FlushErased => {
+                for at in run.homes.iter().map(area) {
+                    self.checkpoint.headed.remove(&at);
+                }
+                (CheckpointPhase::Blocks, todo(&header, run.tables.len()))
+            }
             CheckpointPhase::Blocks => (CheckpointPhase::Flush, devices.map(Todo::Flush).collect()),
-            CheckpointPhase::Flush => (CheckpointPhase::Header, [Todo::Header].into()),
+            CheckpointPhase::Flush => {
+                self.checkpoint.headed.extend(run.homes.iter().map(area));
+                (CheckpointPhase::Header, [Todo::Header].into())
+            }
             CheckpointPhase::Header => {
-                let homes = run.homes.iter().map(|&home| Todo::Flush(areas.device(home)));
-                (CheckpointPhase::FlushHeader, homes.collect())
+                (CheckpointPhase::FlushHeader, run.homes.iter().map(flush).collect())
             }
             CheckpointPhase::FlushHeader => {
                 let parts = run.homes.iter().flat_map(|&home| {
@@ -556,7 +496,10 @@ impl Background {
                 (CheckpointPhase::Verify, parts.map(Todo::Check).collect())
             }
             CheckpointPhase::Verify => {
-                self.checkpoint.last = Some((header.sequence, run.which));
+                let which = run.which;
+                self.checkpoint.last = Some((header.sequence, which));
+                // Its header is the newest, and not an attempt's.
+                self.checkpoint.headed.retain(|at| at.which != which);
                 self.end_checkpoint(now);
                 // The pair of what `start_checkpoint` has chosen: what was opened since lies above.
                 let open = self.core.table.oldest_open_position();

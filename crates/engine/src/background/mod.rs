@@ -16,6 +16,7 @@
 //! [`parts`] has the state of each task between two steps, [`state`] all of it.
 
 mod checkpoint;
+mod checkpoint_places;
 mod close;
 mod devices;
 mod durability;

@@ -103,6 +103,7 @@ paths! {
     SealedForJournal = "journal: segment sealed that held it",
     Checkpoint = "checkpoint: complete",
     CheckpointFailed = "checkpoint: given up",
+    AttemptErased = "checkpoint: the header of an attempt that failed is erased",
     CheckpointHomeLost = "checkpoint: goes on without one of its homes",
     CheckpointGrown = "checkpoint: of an index that has grown",
     CheckpointWaited = "checkpoint: waited for the copies of what is reclaimed",

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::scenarios::{NS, acknowledged, crash, get, pass, put, world};
+use super::scenarios::{NS, acknowledged, crash, get, pass, put, put_first_in_segment, world};
 use super::state::look_up;
 use super::world::{EPOCH, Life, World};
 use crate::api::{PutOptions, PutOutcome, RefuseReason};
@@ -348,4 +348,35 @@ fn what_is_moved_while_a_checkpoint_is_written_is_found_after_a_crash() {
     world.load(&mut life);
     let lost = old.iter().filter(|&&n| !there(&world, &life, n)).count();
     assert_eq!(lost, 0, "of {} objects", old.len());
+}
+
+/// An attempt fails behind its header, and the process dies in the middle of the next one. The
+/// first one's header is the newest then, and blocks of the second may lie behind it.
+#[test]
+fn a_checkpoint_cut_short_spoils_none_that_an_attempt_before_has_left() {
+    for moment in 0..40 {
+        let (mut world, mut life) = world(moment);
+        let keys: Vec<Vec<u8>> = (0..8u32).map(|n| format!("key-{n}").into_bytes()).collect();
+        for key in &keys {
+            put_first_in_segment(&mut world, &mut life, key, b"value");
+        }
+        checkpoint(&mut world, &mut life);
+        let failures = life.core.stats().totals.checkpoint_failures;
+        life.core.wait_lists.want();
+        while !life.background.is_verifying_checkpoint() {
+            pass(&mut world, &mut life, 1);
+        }
+        world.machine.set_faults(SimFaults { read_error: 1.0, ..SimFaults::none() });
+        while life.core.stats().totals.checkpoint_failures == failures {
+            pass(&mut world, &mut life, 1);
+        }
+        world.machine.set_faults(SimFaults::none());
+        life.core.wait_lists.want();
+        pass(&mut world, &mut life, moment as usize);
+        let life = crash(&mut world, life, Crash::Process);
+        let stats = life.core.stats();
+        assert_eq!(stats.totals.lost_index_blocks, 0, "moment {moment}: {stats:?}");
+        let lost = keys.iter().filter(|key| get(&life, key).is_none()).count();
+        assert_eq!(lost, 0, "moment {moment}");
+    }
 }

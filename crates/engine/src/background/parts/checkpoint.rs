@@ -62,6 +62,9 @@ impl CheckpointIo {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::background) enum CheckpointPhase {
+    /// The header goes that an attempt before has left.
+    Erase,
+    FlushErased,
     Blocks,
     Flush,
     Header,
@@ -91,6 +94,8 @@ pub(in crate::background) struct CheckpointRun {
 pub(in crate::background) enum Todo {
     Block(u32, u64),
     Tables(usize),
+    /// Zeros in the place of the header.
+    Erase,
     Header,
     Flush(DeviceId),
     Check(CheckpointIo),
@@ -102,6 +107,9 @@ pub struct Checkpoints {
     /// Sequence and area of the newest complete one.
     pub(in crate::background) last: Option<(u64, u32)>,
     pub(in crate::background) run: Option<CheckpointRun>,
+    /// Areas that may have the header of an attempt that failed behind it. It is newer than the
+    /// newest complete one.
+    pub(in crate::background) headed: BTreeSet<AreaAt>,
     pub(in crate::background) ended: Option<u64>,
     /// What had happened when the newest was started.
     pub(in crate::background) head: u64,
@@ -132,7 +140,17 @@ impl Checkpoints {
 
     /// `last` is the newest complete checkpoint's sequence and area.
     pub(crate) fn new(areas: CheckpointAreas, last: Option<(u64, u32)>) -> Self {
-        Self { areas, last, run: None, ended: None, head: 0, opened: 0, appended: 0, wanted: false }
+        Self {
+            areas,
+            last,
+            run: None,
+            headed: BTreeSet::new(),
+            ended: None,
+            head: 0,
+            opened: 0,
+            appended: 0,
+            wanted: false,
+        }
     }
 
     pub(in crate::background) fn is_running(&self) -> bool {
