@@ -102,6 +102,11 @@ impl Unit {
         StoredUnit::decode(&self.0).expect("checked when it was made")
     }
 
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+
     /// The row of `table` with this key, or that there is none. It is for an answer only.
     ///
     /// # Errors

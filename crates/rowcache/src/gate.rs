@@ -43,6 +43,16 @@ use crate::clock::Millis;
 use crate::stamp::Stamp;
 use crate::too_large::TooLarge;
 
+mod amendment;
+mod amendments;
+mod wide;
+
+pub use amendment::AWAITED_FOR;
+use amendment::Amendment;
+pub(crate) use amendments::{Acknowledged, Amended, AmendmentId, Reread, Share};
+pub use wide::{Bypass, GateScope, Settled};
+use wide::{Hold, Wide};
+
 /// Gates for partitions. The engine's partition epochs have as many, by the same top bits of the
 /// token.
 pub const SLOTS: u32 = 1 << SLOT_BITS;
@@ -59,45 +69,6 @@ const MOST_NEWER_ROWS: usize = 64;
 /// The slot of a token: its top bits.
 pub fn slot_of(token: u64) -> u32 {
     (token >> (64 - SLOT_BITS)) as u32
-}
-
-/// What a write may touch, as gates.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GateScope {
-    /// Partitions, each by the slot of its token.
-    Slots(Vec<u32>),
-    /// Any row of a table, named by its group.
-    Table(u32),
-    /// Any row at all.
-    Everything,
-}
-
-/// How a write ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Settled {
-    /// The database said what it did.
-    Definite,
-    /// It is unknown whether, or when, it takes effect. No fill starts before `hold_until`.
-    Unknown {
-        /// First moment at which fills may start again.
-        hold_until: Millis,
-    },
-    /// It took effect on so few replicas that a fill may miss it.
-    Weak {
-        /// First moment at which fills may be long-lived again.
-        until: Millis,
-    },
-}
-
-/// Why a read is a bypass: it goes to the database without leading or joining a fill.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bypass {
-    /// A write that may touch the row is in flight.
-    WriteInFlight,
-    /// The outcome of an earlier write is unknown.
-    Quarantined,
-    /// The row was too large to cache a moment ago, and no write has begun since.
-    TooLarge,
 }
 
 /// What a read does after a miss.
@@ -127,86 +98,6 @@ struct Slot {
     /// meanwhile.
     version: u32,
     writers: u32,
-}
-
-/// Until when a gate is closed or weak after its last write. Later ends win over earlier ones.
-#[derive(Debug, Default, Clone, Copy)]
-struct Hold {
-    closed_until: Millis,
-    weak_until: Millis,
-}
-
-impl Hold {
-    fn add(&mut self, settled: Settled) {
-        match settled {
-            Settled::Definite => {}
-            Settled::Unknown { hold_until } => {
-                self.closed_until = self.closed_until.max(hold_until)
-            }
-            Settled::Weak { until } => self.weak_until = self.weak_until.max(until),
-        }
-    }
-
-    fn is_over(&self, now: Millis) -> bool {
-        self.closed_until <= now && self.weak_until <= now
-    }
-}
-
-#[derive(Default)]
-struct WideGate {
-    version: u64,
-    writers: u32,
-    hold: Hold,
-}
-
-#[derive(Default)]
-struct Wide {
-    all: WideGate,
-    /// By the lower half of the table's number. That bounds their count, whatever names statements
-    /// invent. Tables that share a gate share their writes.
-    tables: HashMap<u16, WideGate>,
-}
-
-impl Wide {
-    fn gate_mut(&mut self, scope: &GateScope) -> &mut WideGate {
-        match scope {
-            GateScope::Table(group) => self.tables.entry(*group as u16).or_default(),
-            GateScope::Everything => &mut self.all,
-            GateScope::Slots(_) => unreachable!("slots have their own gates"),
-        }
-    }
-
-    fn table(&self, table: u32) -> Option<&WideGate> {
-        self.tables.get(&(table as u16))
-    }
-
-    fn version_of(&self, table: u32) -> u64 {
-        // Both only grow, so their sum moves whenever either does.
-        self.all.version + self.table(table).map_or(0, |gate| gate.version)
-    }
-
-    fn closed(&self, table: u32, now: Millis) -> Option<Bypass> {
-        let gates = [Some(&self.all), self.table(table)];
-        let gates = gates.iter().flatten();
-        if gates.clone().any(|gate| gate.writers > 0) {
-            return Some(Bypass::WriteInFlight);
-        }
-        gates.clone().any(|gate| gate.hold.closed_until > now).then_some(Bypass::Quarantined)
-    }
-
-    fn writers(&self, table: u32) -> u32 {
-        self.all.writers + self.table(table).map_or(0, |gate| gate.writers)
-    }
-
-    fn is_held(&self, table: u32, now: Millis) -> bool {
-        let table = self.table(table);
-        [Some(&self.all), table].iter().flatten().any(|gate| !gate.hold.is_over(now))
-    }
-
-    fn is_weak(&self, table: u32, now: Millis) -> bool {
-        let table = self.table(table);
-        self.all.hold.weak_until > now || table.is_some_and(|gate| gate.hold.weak_until > now)
-    }
 }
 
 struct RunningFill<W> {
@@ -242,12 +133,21 @@ struct Stripe<W> {
     /// Fills in flight, by key, the oldest first. Only the last of a key can be joined. The others
     /// have been overtaken or are slow.
     fills: HashMap<Box<[u8]>, Vec<RunningFill<W>>>,
+    /// Units that are written, by key.
+    amendments: HashMap<Box<[u8]>, Amendment<W>>,
     next_fill: u64,
 }
 
 impl<W> Stripe<W> {
     fn slot(&mut self, slot: u32) -> &mut Slot {
         &mut self.slots[(slot % SLOTS_PER_STRIPE) as usize]
+    }
+
+    /// A write begins.
+    fn close(&mut self, slot: u32) {
+        let gate = self.slot(slot);
+        gate.version = gate.version.wrapping_add(1);
+        gate.writers += 1;
     }
 
     /// Which writes have begun so far that may touch rows of a table in a slot.
@@ -306,6 +206,7 @@ impl<W> Stripe<W> {
             self.fills.get_mut(key).into_iter().for_each(|fills| older(fills, &|f| f.bar()));
             let of_unit = self.fills.get_mut(unit).into_iter();
             of_unit.for_each(|fills| older(fills, &|fill| fill.note_newer(key)));
+            self.amendments.get_mut(unit).into_iter().for_each(|one| one.note_newer(key));
         } else {
             let kin = self.fills.iter_mut().filter(|(other, _)| unit_part(other) == unit);
             kin.for_each(|(_, fills)| older(fills, &|fill| fill.bar()));
@@ -330,6 +231,7 @@ impl<W> Default for Gates<W> {
                 slots: vec![Slot::default(); SLOTS_PER_STRIPE as usize].into_boxed_slice(),
                 holds: HashMap::new(),
                 fills: HashMap::new(),
+                amendments: HashMap::new(),
                 next_fill: 0,
             })
         };
@@ -355,9 +257,10 @@ impl<W> Gates<W> {
         if let GateScope::Slots(slots) = scope {
             for &slot in slots {
                 let mut stripe = self.stripe(slot).lock();
-                let gate = stripe.slot(slot);
-                gate.version = gate.version.wrapping_add(1);
-                gate.writers += 1;
+                stripe.close(slot);
+                let ended = stripe.end_amendments(slot);
+                drop(stripe);
+                drop(ended); // outside the lock: a waiter's end may run foreign code
             }
             return;
         }
@@ -460,32 +363,12 @@ impl<W> Gates<W> {
         let weak = wide.is_weak(table, now) || stripe.is_weak(slot, now);
         let doubted = wide.is_held(table, now) || stripe.is_held(slot, now);
         let id = stripe.begin_fill(key, stamp, now, claim);
+        // Reads have waited for that unit too long, or it is too small.
+        let ended = stripe.amendments.remove(key);
+        drop(stripe);
+        drop(ended);
         let gates = self.clone();
         Join::Lead(Ticket { gates, table, slot, key: key.into(), id, weak, doubted, done: false })
-    }
-
-    /// For the write with this stamp, once it has ended: leads a fill of `key`. `None` if another
-    /// write that may touch it has begun since, if a gate is held or weak, or if a fill of it is
-    /// under way that began after the write. `claim`: see [`Gates::join`].
-    pub fn lead_after(
-        self: &Arc<Self>,
-        (table, slot, key): (u32, u32, &[u8]),
-        stamp: Stamp,
-        now: Millis,
-        claim: u64,
-    ) -> Option<Ticket<W>> {
-        let wide = self.wide.read();
-        let mut stripe = self.stripe(slot).lock();
-        let present = stripe.stamp(&wide, table, slot);
-        let closed = wide.closed(table, now).or(stripe.closed(slot, now));
-        let held = wide.is_held(table, now) || stripe.is_held(slot, now);
-        let is_led = stripe.fills.get(key).is_some_and(|of| of.iter().any(|f| f.stamp == present));
-        if present != stamp || closed.is_some() || held || is_led {
-            return None;
-        }
-        let id = stripe.begin_fill(key, present, now, claim);
-        let (gates, key, weak, doubted) = (self.clone(), key.into(), false, false);
-        Some(Ticket { gates, table, slot, key, id, weak, doubted, done: false })
     }
 
     /// For the one write that may touch a row now, whose gates are closed: its stamp, with which it

@@ -118,7 +118,7 @@ impl<W> RowCache<W> {
             ticket.finish(|| ())
         } else {
             ticket.finish_beside(|newer| {
-                if !has_one_of(&fill, &bytes, newer) {
+                if !has_one_of(&fill.plan.table, &bytes, newer) {
                     installed = self.put(&fill, &bytes, max_age, doubted);
                 }
             })
@@ -193,12 +193,11 @@ impl<W> RowCache<W> {
 }
 
 /// Whether what was filled is a unit that has one of these rows.
-fn has_one_of(fill: &ReturnedFill<'_>, bytes: &[u8], rows: &[Box<[u8]>]) -> bool {
+pub(crate) fn has_one_of(table: &TableSchema, bytes: &[u8], rows: &[Box<[u8]>]) -> bool {
     if rows.is_empty() {
         return false;
     }
     let Some(unit) = StoredUnit::decode(bytes) else { return false };
-    let table = &fill.plan.table;
     let columns = (table.partition_key.len(), table.clustering.len());
     let row = |row: &[u8]| RowKey::from_engine_key(row, columns.0, columns.1);
     rows.iter().any(|key| row(key).is_none_or(|key| unit.row(table, &key).is_ok()))

@@ -60,6 +60,7 @@ pub mod inquiries;
 pub mod install;
 pub mod instance_file;
 pub mod intents;
+mod kept_unit;
 pub mod lease;
 pub mod newcomers;
 pub mod paxos;

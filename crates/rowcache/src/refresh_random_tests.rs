@@ -102,6 +102,7 @@ enum Step {
     Install(usize),
     /// The last hold ends.
     Wait,
+    Restart,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -126,6 +127,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => any::<usize>().prop_map(Step::Look),
         12 => any::<usize>().prop_map(Step::Install),
         2 => Just(Step::Wait),
+        1 => prop::bool::weighted(0.02).prop_map(|is| if is { Step::Restart } else { Step::Wait }),
     ]
 }
 
@@ -133,7 +135,7 @@ struct Under {
     change: Change,
     taken: bool,
     /// None once its outcome is unknown: the database may still take it until the hold ends.
-    write: Option<WriteInFlight<()>>,
+    write: Option<WriteInFlight<Waiter>>,
 }
 
 /// A read of the database that is to be installed.
@@ -144,9 +146,9 @@ struct Read {
 }
 
 enum Of {
-    Row(i32, Ticket<()>),
-    Unit { most: usize, reversed: bool, ticket: Ticket<()> },
-    Refresh(i32, Box<Refresh<()>>),
+    Row(i32, Ticket<Waiter>),
+    Unit { most: usize, reversed: bool, ticket: Ticket<Waiter> },
+    Refresh(i32, Box<Refresh<Waiter>>),
 }
 
 fn chosen<T>(among: &[T], number: usize) -> Option<usize> {
@@ -158,7 +160,14 @@ struct World {
     stage: Stage,
     database: Database,
     writes: Vec<Under>,
-    kept: Vec<(i32, KeptUnit)>,
+    /// Rows that are to be read again.
+    kept: Vec<(i32, Refresh<Waiter>)>,
+    /// Of reads that wait for a unit: its clones do.
+    waiter: Waiter,
+    /// Refreshes that ended beside others of the unit.
+    overlapped: u64,
+    /// Reads that were served what they waited for.
+    served: u64,
     reads: Vec<Read>,
     now: i64,
     hits: u64,
@@ -174,6 +183,9 @@ impl World {
             database: Database { cells: BTreeMap::new(), deleted: NEVER },
             writes: Vec::new(),
             kept: Vec::new(),
+            waiter: Waiter::default(),
+            overlapped: 0,
+            served: 0,
             reads: Vec::new(),
             now: 100,
             hits: 0,
@@ -182,7 +194,7 @@ impl World {
         }
     }
 
-    fn take(&mut self, step: &Step) {
+    fn take(&mut self, step: &Step) -> Result<(), TestCaseError> {
         match step {
             Step::Write(change) => {
                 self.now += 1;
@@ -196,11 +208,11 @@ impl World {
                     self.database.apply(&self.writes[at].change);
                 }
             }
-            Step::Answer { write, known } => self.answer(*write, *known),
+            Step::Answer { write, known } => self.answer(*write, *known)?,
             Step::Refresh(at, does) => {
                 if let Some(at) = chosen(&self.kept, *at) {
-                    let (c, kept) = self.kept.remove(at);
-                    if *does && let Some(refresh) = self.stage.cache.begin_refresh(kept) {
+                    let (c, refresh) = self.kept.remove(at);
+                    if *does {
                         self.begin(Of::Refresh(c, Box::new(refresh)));
                     }
                 }
@@ -212,17 +224,23 @@ impl World {
             }
             Step::AskUnit { most, reversed } => {
                 let is_there = self.stage.stored_unit().is_some();
-                if !is_there && let Join::Lead(ticket) = self.stage.join(&self.stage.unit_key()) {
+                // Most wait, some have waited too long.
+                if is_there || *most < 5 && self.stage.awaits(&self.waiter) {
+                    return Ok(());
+                }
+                if let Join::Lead(ticket) = self.stage.join(&self.stage.unit_key()) {
                     self.begin(Of::Unit { most: *most, reversed: *reversed, ticket });
                 }
             }
             Step::Look(at) => self.look(*at),
-            Step::Install(at) => self.install(*at),
+            Step::Install(at) => self.install(*at)?,
+            Step::Restart => self.restart(),
             Step::Wait => {
                 self.stage.clock.pass(HOLD + 1);
                 self.writes.retain(|under| under.write.is_some());
             }
         }
+        Ok(())
     }
 
     fn begin(&mut self, of: Of) {
@@ -230,22 +248,28 @@ impl World {
         self.reads.push(Read { of, asked_at, filled: None });
     }
 
-    fn answer(&mut self, at: usize, known: bool) {
-        let Some(at) = chosen(&self.writes, at) else { return };
+    fn answer(&mut self, at: usize, known: bool) -> Result<(), TestCaseError> {
+        let Some(at) = chosen(&self.writes, at) else { return Ok(()) };
         if !known {
             drop(self.writes[at].write.take());
         } else if self.writes[at].taken && self.writes[at].write.is_some() {
             let Under { write, change, .. } = self.writes.remove(at);
             let write = write.expect("it was looked at");
-            if let Some(kept) = self.stage.settled(write) {
-                let Change::Rows(rows) = &change else { panic!("it is no write of one row") };
-                let (c, _) = rows.first_key_value().expect("it has one");
-                assert_eq!(rows.len(), 1);
-                self.kept.push((*c, kept));
-            } else if self.stage.stored_unit().is_some() {
-                self.untouched += 1;
+            match write.settle_and_update(Answered::Definite, || true).unit {
+                UnitLeft::Refresh(refresh) => {
+                    let Change::Rows(rows) = &change else { panic!("it is no write of one row") };
+                    let (c, _) = rows.first_key_value().expect("it has one");
+                    assert_eq!(rows.len(), 1);
+                    self.kept.push((*c, refresh));
+                }
+                UnitLeft::Back(back) => {
+                    self.untouched += 1;
+                    self.show(back)?;
+                }
+                UnitLeft::Awaited | UnitLeft::Dropped => {}
             }
         }
+        Ok(())
     }
 
     fn look(&mut self, at: usize) {
@@ -257,9 +281,9 @@ impl World {
         });
     }
 
-    fn install(&mut self, at: usize) {
+    fn install(&mut self, at: usize) -> Result<(), TestCaseError> {
         let Some(at) = chosen(&self.reads, at).filter(|at| self.reads[*at].filled.is_some()) else {
-            return;
+            return Ok(());
         };
         let Read { of, asked_at, filled } = self.reads.remove(at);
         let (stage, filled) = (&self.stage, filled.expect("it was looked at"));
@@ -273,20 +297,54 @@ impl World {
             Of::Refresh(_, refresh) => {
                 // Few bytes, so that rows at the end go.
                 let ended = stage.cache.end_refresh(*refresh, &filled, asked_at, 150);
-                self.refreshed += u64::from(ended.installed == Installed::Row);
+                let is_in = ended.installed == Installed::Row;
+                let is_back = is_in && stage.stored_unit().is_some();
+                self.refreshed += u64::from(is_back);
+                self.overlapped += u64::from(is_in && !is_back);
+                self.show(ended)?;
             }
         }
+        Ok(())
+    }
+
+    /// Those who waited see what the database has now.
+    fn show(&mut self, back: Refreshed<Waiter>) -> Result<(), TestCaseError> {
+        let Some(unit) = back.unit else { return Ok(()) };
+        self.served += back.waiters.len() as u64;
+        let rows = self.database.rows();
+        for c in 0..KEYS {
+            if let Ok(row) = unit.row(&self.stage.plan.table, &self.stage.row_key(c)) {
+                prop_assert_eq!(value(row.bytes()), rows.get(&c).copied(), "{} is shown", c);
+            }
+        }
+        Ok(())
+    }
+
+    /// The process is killed, and starts again over the same engine. Writes in flight may still
+    /// happen.
+    fn restart(&mut self) {
+        for read in std::mem::take(&mut self.reads) {
+            std::mem::forget(read);
+        }
+        std::mem::forget(std::mem::take(&mut self.kept));
+        self.writes.iter_mut().for_each(|under| std::mem::forget(under.write.take()));
+        self.stage.restart();
+        self.waiter = Waiter::default();
+    }
+
+    /// Everything ends, and nobody waits any more.
+    fn end(mut self) -> Result<(), TestCaseError> {
+        self.writes.clear();
+        self.kept.clear();
+        self.reads.clear();
+        prop_assert_eq!(Arc::strong_count(&self.waiter), 1, "a read waits in vain");
+        Ok(())
     }
 
     /// Every row that is cached, alone or in the unit, is what the database has, and so is the unit
     /// as far as it reaches.
     fn check(&mut self, step: &Step) -> Result<(), TestCaseError> {
         let (stage, rows) = (&self.stage, self.database.rows());
-        let value = |row: &[u8]| {
-            let row = StoredRow::decode(row).unwrap();
-            let number = |bytes: &[u8]| i32::from_be_bytes(bytes.try_into().unwrap());
-            row.cell(0).value.map(number).filter(|_| !row.is_absent())
-        };
         let unit = stage.stored_unit();
         for c in 0..KEYS {
             let key = stage.row_key(c);
@@ -317,26 +375,35 @@ impl World {
     }
 }
 
+fn value(row: &[u8]) -> Option<i32> {
+    let row = StoredRow::decode(row).unwrap();
+    let number = |bytes: &[u8]| i32::from_be_bytes(bytes.try_into().unwrap());
+    row.cell(0).value.map(number).filter(|_| !row.is_absent())
+}
+
 #[test]
 fn every_hit_is_what_the_database_has_whatever_was_refreshed() {
-    let sums = [const { AtomicU64::new(0) }; 3];
+    let sums = [const { AtomicU64::new(0) }; 5];
     let mut runner =
         TestRunner::new(Config { cases: 16, failure_persistence: None, ..Config::default() });
     runner
         .run(&prop::collection::vec(step(), 4_000), |steps| {
             let mut world = World::new();
             for step in &steps {
-                world.take(step);
+                world.take(step)?;
                 world.check(step)?;
             }
-            let of_run = [world.hits, world.refreshed, world.untouched];
+            let World { hits, refreshed, untouched, overlapped, served, .. } = &world;
+            let of_run = [hits, refreshed, untouched, overlapped, served];
             for (sum, some) in sums.iter().zip(of_run) {
-                sum.fetch_add(some, Ordering::Relaxed);
+                sum.fetch_add(*some, Ordering::Relaxed);
             }
-            Ok(())
+            world.end()
         })
         .unwrap();
-    let [hits, refreshed, untouched] = sums.map(AtomicU64::into_inner);
+    let [hits, refreshed, untouched, overlapped, served] = sums.map(AtomicU64::into_inner);
     let shown = hits > 10_000 && refreshed > 40 && untouched > 60;
     assert!(shown, "{hits} hits, {refreshed} refreshes, {untouched} untouched: little was shown");
+    let together = overlapped > 40 && served > 40;
+    assert!(together, "{overlapped} refreshes beside others, {served} reads that had waited");
 }

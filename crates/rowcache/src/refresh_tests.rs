@@ -1,6 +1,7 @@
 //! Which units follow a write of one row, and what another write, a hold or a fill in between does.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -12,16 +13,19 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::clock::Clock;
-use crate::gate::{Bypass, Join};
+use crate::gate::{Bypass, Join, Ticket};
+use crate::install::ReturnedFill;
 use crate::intents::IntentTable;
 use crate::policy::Policies;
-use crate::row::read_fill;
+use crate::row::{StoredRow, read_fill};
 use crate::row_cache::Parts;
 use crate::tables::Index;
 use crate::testing::{OnePolicy, TestClock, open_engine};
 use crate::unit::{UnitAsked, read_unit};
 use crate::write_in_flight::{Answered, Followed, InDoubt, WriteInFlight};
 
+#[path = "refresh_overlap_tests.rs"]
+mod overlaps;
 #[path = "refresh_random_tests.rs"]
 mod random;
 
@@ -32,9 +36,12 @@ const BYTES: usize = 1 << 16;
 /// `v` by `c`: the rows of the partition 1.
 type Rows = BTreeMap<i32, i32>;
 
+/// A read that waits; others tell it from its clones, which wait for nothing.
+type Waiter = Arc<()>;
+
 /// A cache, and the partition 1 of `s.t`, whose newest rows come first.
 struct Stage {
-    cache: Arc<RowCache<()>>,
+    cache: Arc<RowCache<Waiter>>,
     clock: Arc<TestClock>,
     policies: Arc<OnePolicy>,
     index: Index,
@@ -46,32 +53,48 @@ struct Stage {
 
 /// A fill of a unit that was read.
 struct Fill {
-    ticket: Ticket<()>,
+    ticket: Ticket<Waiter>,
     filled: Filled,
     asked_at: Moment,
 }
 
+/// The cache of a start over this engine: the first one, or one after a crash.
+fn cache_of(
+    engine: &Cache,
+    directory: &Path,
+    policies: &Arc<OnePolicy>,
+    clock: &Arc<TestClock>,
+) -> Arc<RowCache<Waiter>> {
+    let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
+    let (intents, unsettled) =
+        IntentTable::open(&directory.join("intents"), 64, u64::MAX, false).unwrap();
+    let cache = RowCache::new(Parts {
+        rows: engine.namespace("cql", options).unwrap(),
+        intents,
+        unsettled: unsettled.intents,
+        policies: policies.clone(),
+        hold: Duration::from_secs(HOLD.into()),
+        clock: clock.clone(),
+        boot: 5,
+        weak_max_age: Duration::from_secs(60),
+    });
+    cache.suspend(false);
+    cache.set_claim(Some((7, 0)));
+    cache.lease().extend(u64::MAX);
+    cache
+}
+
 impl Stage {
+    /// The process was killed and starts again.
+    fn restart(&mut self) {
+        self.cache = cache_of(&self._engine, self._directory.path(), &self.policies, &self.clock);
+    }
+
     fn new() -> Stage {
         let directory = TempDir::new().unwrap();
         let (engine, clock) = (open_engine(directory.path()), TestClock::new());
         let policies = Arc::<OnePolicy>::default();
-        let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
-        let (intents, _) =
-            IntentTable::open(&directory.path().join("intents"), 64, u64::MAX, false).unwrap();
-        let cache = RowCache::new(Parts {
-            rows: engine.namespace("cql", options).unwrap(),
-            intents,
-            unsettled: Vec::new(),
-            policies: policies.clone(),
-            hold: Duration::from_secs(HOLD.into()),
-            clock: clock.clone(),
-            boot: 5,
-            weak_max_age: Duration::from_secs(60),
-        });
-        cache.suspend(false);
-        cache.set_claim(Some((7, 0)));
-        cache.lease().extend(u64::MAX);
+        let cache = cache_of(&engine, directory.path(), &policies, &clock);
         let script = "CREATE TABLE s.t (k int, c int, v int, PRIMARY KEY (k, c)) \
              WITH CLUSTERING ORDER BY (c DESC);";
         let schema = Arc::new(Schema::of_tables(defined_tables(script, None).unwrap()));
@@ -96,11 +119,18 @@ impl Stage {
         RowKey::from_engine_key(self.row_key(0).unit_key(), 1, 0).unwrap()
     }
 
-    fn join(&self, key: &RowKey) -> Join<()> {
-        self.cache.join(&self.plan.table, key, self.permission(), || ())
+    fn join(&self, key: &RowKey) -> Join<Waiter> {
+        self.cache.join(&self.plan.table, key, self.permission(), Waiter::default)
     }
 
-    fn lead(&self, key: &RowKey) -> Ticket<()> {
+    /// Whether a read of the unit waits for it.
+    fn awaits(&self, waiter: &Waiter) -> bool {
+        let key = self.unit_key();
+        let waiter = || waiter.clone();
+        self.cache.await_unit(&self.plan.table, &key, self.permission(), |_| true, waiter)
+    }
+
+    fn lead(&self, key: &RowKey) -> Ticket<Waiter> {
         match self.join(key) {
             Join::Lead(ticket) => ticket,
             Join::Wait => panic!("nobody else leads"),
@@ -166,29 +196,28 @@ impl Stage {
         scope
     }
 
-    fn begin_weakly(&self, text: &str, weak: bool) -> WriteInFlight<()> {
+    fn begin_weakly(&self, text: &str, weak: bool) -> WriteInFlight<Waiter> {
         let followed = Followed { change: None, unit_of: Some(&self.plan.table) };
         self.cache.begin_row_write(&self.scope(text), followed, weak, 0, || true)
     }
 
-    fn begin(&self, text: &str) -> WriteInFlight<()> {
+    fn begin(&self, text: &str) -> WriteInFlight<Waiter> {
         self.begin_weakly(text, false)
     }
 
-    fn settled(&self, write: WriteInFlight<()>) -> Option<KeptUnit> {
-        write.settle_and_update(Answered::Definite, || true).unit
+    /// The refresh that an acknowledged write leads to.
+    fn settled(&self, write: WriteInFlight<Waiter>) -> Option<Refresh<Waiter>> {
+        match write.settle_and_update(Answered::Definite, || true).unit {
+            UnitLeft::Refresh(refresh) => Some(refresh),
+            _ => None,
+        }
     }
 
-    /// The unit that a write has left, for a refresh.
-    fn kept(&self, text: &str) -> KeptUnit {
+    fn refresh(&self, text: &str) -> Refresh<Waiter> {
         self.settled(self.begin(text)).expect("the unit is kept")
     }
 
-    fn refresh(&self, text: &str) -> Refresh<()> {
-        self.cache.begin_refresh(self.kept(text)).expect("nothing came between")
-    }
-
-    fn end(&self, refresh: Refresh<()>, row: &Filled) -> Installed {
+    fn end(&self, refresh: Refresh<Waiter>, row: &Filled) -> Installed {
         self.cache.end_refresh(refresh, row, self.clock.moment(), BYTES).installed
     }
 
@@ -227,7 +256,7 @@ fn a_new_row_takes_its_place_in_the_unit() {
     ] {
         let refresh = stage.refresh(&insert(c));
         assert_eq!(stage.unit(), None, "it is not served before the row is read");
-        assert!(matches!(stage.join(&stage.unit_key()), Join::Wait), "reads wait for it");
+        assert!(stage.awaits(&Waiter::default()), "reads wait for it");
         let row = stage.row_of(&rows([c]), c, None);
         assert_eq!(stage.end(refresh, &row), Installed::Row);
         assert_eq!(stage.unit(), Some((expected, true)));
@@ -275,56 +304,52 @@ fn a_limited_unit_takes_a_row_in_and_leaves_its_last_out() {
 }
 
 #[test]
-fn a_write_that_comes_between_leaves_no_unit() {
+fn a_wider_write_that_comes_between_leaves_no_unit() {
     for other in [
-        insert(15),
-        insert(25),
-        "DELETE FROM s.t WHERE k = 1 AND c = 15".into(),
-        "DELETE FROM s.t WHERE k = 1".into(),
-        "TRUNCATE s.t".into(),
+        "DELETE FROM s.t WHERE k = 1",
+        "DELETE FROM s.t WHERE k = 1 AND c > 3",
+        "UPDATE s.t SET v = 1 WHERE k = 1 AND c IN (15, 25)",
+        "INSERT INTO s.t (k, c, v) VALUES (1, 15, 1) IF NOT EXISTS",
+        "BEGIN BATCH INSERT INTO s.t (k, c, v) VALUES (1, 15, 1); \
+         INSERT INTO s.t (k, c, v) VALUES (1, 16, 1); APPLY BATCH",
+        "TRUNCATE s.t",
     ] {
         let stage = Stage::new();
         let fill = || stage.fill(&rows([10, 20]), 9);
         let row = stage.row_of(&rows([15]), 15, None);
         // Already in flight.
         fill();
-        let first = stage.begin(&other);
+        let first = stage.begin(other);
         let second = stage.begin(&insert(15));
         assert!(stage.settled(second).is_none(), "{other}");
-        assert!(stage.settled(first).and_then(|kept| stage.cache.begin_refresh(kept)).is_none());
+        assert!(stage.settled(first).is_none(), "{other}");
         // While the write is on its way.
         fill();
-        let write = stage.begin(&insert(15));
-        let later = stage.begin(&other);
-        let kept = stage.settled(write);
-        assert!(kept.and_then(|kept| stage.cache.begin_refresh(kept)).is_none(), "{other}");
+        let (write, waiter) = (stage.begin(&insert(15)), Waiter::default());
+        assert!(stage.awaits(&waiter), "{other}");
+        let later = stage.begin(other);
+        assert!(!stage.awaits(&waiter), "{other}");
+        // Who waits for a write of a whole table is told when the first write ends.
+        assert!(other == "TRUNCATE s.t" || Arc::strong_count(&waiter) == 1, "{other}");
+        assert!(stage.settled(write).is_none(), "{other}");
+        assert_eq!(Arc::strong_count(&waiter), 1, "{other}");
         later.settle(Answered::Definite);
-        // Between the answer and the refresh.
-        fill();
-        let kept = stage.kept(&insert(15));
-        stage.begin(&other).settle(Answered::Definite);
-        assert!(stage.cache.begin_refresh(kept).is_none(), "{other}");
         // While the row is read.
         for ends_first in [true, false] {
             fill();
             let refresh = stage.refresh(&insert(15));
-            let later = stage.begin(&other);
+            let later = stage.begin(other);
             let later = if ends_first {
                 later.settle(Answered::Definite);
                 None
             } else {
                 Some(later)
             };
+            assert!(!stage.awaits(&Waiter::default()), "{other}");
             assert_eq!(stage.end(refresh, &row), Installed::Overtaken, "{other}");
             assert_eq!(stage.unit(), None, "{other}");
             later.into_iter().for_each(|later| later.settle(Answered::Definite));
         }
-        // A refresh of the write before does not survive the next.
-        fill();
-        let first = stage.refresh(&insert(15));
-        let second = stage.begin(&insert(16));
-        assert!(stage.settled(second).is_none(), "it had no unit: it was being refreshed");
-        assert_eq!(stage.end(first, &row), Installed::Overtaken, "{other}");
     }
 }
 
@@ -332,9 +357,11 @@ fn a_write_that_comes_between_leaves_no_unit() {
 fn a_fill_in_between_is_neither_joined_nor_replaced() {
     let stage = Stage::new();
     stage.fill(&rows([10, 20]), 9);
-    let kept = stage.kept(&insert(15));
+    let refresh = stage.refresh(&insert(15));
     let fill = stage.lead(&stage.unit_key());
-    assert!(stage.cache.begin_refresh(kept).is_none());
+    assert!(!stage.awaits(&Waiter::default()));
+    let row = stage.row_of(&rows([15]), 15, None);
+    assert_eq!(stage.end(refresh, &row), Installed::Overtaken);
     drop(fill);
     // A fill from before the write is not installed over what the refresh has brought.
     stage.fill(&rows([10, 20]), 9);
@@ -370,7 +397,8 @@ fn only_an_acknowledged_write_that_every_quorum_sees_leaves_the_unit() {
         stage.fill(&rows([10, 20]), 9);
         for text in [insert(15), insert(25)] {
             let write = stage.begin(&text);
-            assert!(write.settle_and_update(answered, || true).unit.is_none());
+            let left = write.settle_and_update(answered, || true).unit;
+            assert!(matches!(left, UnitLeft::Dropped));
             assert_eq!(stage.unit(), None);
         }
         stage.clock.pass(HOLD + 1);
@@ -411,9 +439,14 @@ fn beside_a_gate_that_is_held_or_weak_no_unit_is_kept() {
             if early {
                 hold();
             }
-            let kept = stage.settled(write);
+            let refresh = stage.settled(write);
+            assert_eq!(refresh.is_none(), early);
             hold();
-            assert!(kept.and_then(|kept| stage.cache.begin_refresh(kept)).is_none());
+            if let Some(refresh) = refresh {
+                let row = stage.row_of(&rows([15]), 15, None);
+                assert_eq!(stage.end(refresh, &row), Installed::Overtaken);
+            }
+            assert_eq!(stage.unit(), None);
             stage.clock.pass(HOLD + 1);
         }
     }
@@ -434,7 +467,8 @@ fn another_schema_policy_or_claim_leaves_no_unit() {
     for text in [insert(15), insert(5)] {
         stage.fill(&rows(8..20), 6);
         let write = stage.begin(&text);
-        assert!(write.settle_and_update(Answered::Definite, || false).unit.is_none());
+        let left = write.settle_and_update(Answered::Definite, || false).unit;
+        assert!(matches!(left, UnitLeft::Dropped));
         assert_eq!(stage.unit(), None);
     }
     let new_claim = |stage: &Stage| stage.cache.set_claim(Some((8, 0)));
@@ -449,9 +483,9 @@ fn another_schema_policy_or_claim_leaves_no_unit() {
             stage.fill(&rows([10, 20]), 9);
         };
         again();
-        let kept = stage.kept(&insert(15));
+        let write = stage.begin(&insert(15));
         change(&stage);
-        assert!(stage.cache.begin_refresh(kept).is_none());
+        assert!(stage.settled(write).is_none());
         again();
         let refresh = stage.refresh(&insert(15));
         change(&stage);
@@ -547,11 +581,11 @@ fn a_refresh_that_fails_leaves_reads_to_the_database() {
 fn writes_under_way_keep_no_more_bytes_than_they_may() {
     let stage = Stage::new();
     stage.fill(&rows([10, 20]), 9);
-    let kept = stage.kept(&insert(15));
+    let refresh = stage.refresh(&insert(15));
     assert!(stage.cache.pending.load(Ordering::Relaxed) > 0);
-    drop(kept);
+    drop(refresh);
     assert_eq!(stage.cache.pending.load(Ordering::Relaxed), 0);
     stage.fill(&rows([10, 20]), 9);
-    stage.cache.pending.store(crate::row_change::MOST_PENDING, Ordering::Relaxed);
+    stage.cache.pending.store(crate::kept_unit::MOST_PENDING, Ordering::Relaxed);
     assert!(stage.settled(stage.begin(&insert(15))).is_none());
 }

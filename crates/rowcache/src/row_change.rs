@@ -14,10 +14,9 @@
 //!   become shorter.
 //! - Rows that may lack an acknowledged write (`doubted`), and rows beside a gate that is held or
 //!   weak, are not put back.
-//! - The rows of all writes under way take [`MOST_PENDING`] bytes at most.
+//! - The rows of all writes under way take [`MOST_PENDING`](crate::kept_unit::MOST_PENDING) bytes at most.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::plan::{RowUpdate, TableSchema, ValueSource};
@@ -27,15 +26,12 @@ use afterglow_engine::{Ack, Hit, Peek, PutOptions, PutOutcome};
 use crate::clock::Moment;
 use crate::entry::{ENDLESS, Origin};
 use crate::gate::SLOT_BITS;
+use crate::kept_unit::Pending;
 use crate::row::{Cell, StoredRow, encode};
 use crate::row_cache::RowCache;
 use crate::serve::CachePermission;
 use crate::stamp::Stamp;
 use crate::write_scope::{WriteScope, gate_of, group_of};
-
-/// Rows that writes under way are to put back take so many bytes at most. Beyond that they are
-/// dropped.
-pub const MOST_PENDING: usize = 32 << 20;
 
 /// The values of a write of one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,27 +136,6 @@ fn number<'v, const N: usize>(
     match source {
         ValueSource::Literal(bytes) => bytes.as_slice().try_into().ok(),
         ValueSource::Bind(marker) => value(marker)?.bytes()?.try_into().ok(),
-    }
-}
-
-/// Bytes of a row or unit that a write under way is to put back.
-pub(crate) struct Pending {
-    all: Arc<AtomicUsize>,
-    bytes: usize,
-}
-
-impl Pending {
-    /// `None` beyond [`MOST_PENDING`]. `all`: those of all writes.
-    pub(crate) fn take(all: &Arc<AtomicUsize>, bytes: usize) -> Option<Pending> {
-        let before = all.fetch_add(bytes, Ordering::Relaxed);
-        let pending = Pending { all: all.clone(), bytes };
-        (before.saturating_add(bytes) <= MOST_PENDING).then_some(pending)
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

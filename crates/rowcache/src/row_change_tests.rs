@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::gate::{GateScope, Join, Settled};
 use crate::install::{Installed, ReturnedFill};
 use crate::intents::IntentTable;
+use crate::kept_unit::MOST_PENDING;
 use crate::row::Filled;
 use crate::row_cache::Parts;
 use crate::tables::Index;

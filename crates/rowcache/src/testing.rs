@@ -27,7 +27,12 @@ impl TestClock {
 
     /// Lets seconds pass, and sets the wall clock back by as much.
     pub fn pass(&self, seconds: u32) {
-        self.now.fetch_add(u64::from(seconds) * 1_000, Ordering::Relaxed);
+        self.pass_millis(u64::from(seconds) * 1_000);
+    }
+
+    /// As [`TestClock::pass`], in milliseconds.
+    pub fn pass_millis(&self, millis: Millis) {
+        self.now.fetch_add(millis, Ordering::Relaxed);
     }
 }
 

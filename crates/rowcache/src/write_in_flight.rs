@@ -29,10 +29,10 @@ use afterglow_cql::plan::TableSchema;
 use afterglow_engine::Backpressure;
 
 use crate::clock::Millis;
-use crate::gate::{GateScope, Settled};
+use crate::gate::{GateScope, Settled, Share};
 use crate::intents::log::Noted;
 use crate::intents::words::Nature;
-use crate::refresh::KeptUnit;
+use crate::refresh::{RowOfUnit, UnitLeft};
 use crate::row_cache::{RowCache, hold_of};
 use crate::row_change::{CachedRow, RowChange, UpdatedRow};
 use crate::write_scope::{Invalidation, WriteScope};
@@ -102,8 +102,8 @@ pub struct WriteInFlight<W> {
     undropped: Option<Vec<Invalidation>>,
     /// The row to put back once the database has acknowledged the write.
     updated: Option<UpdatedRow>,
-    /// The unit of that row's partition, from before the write.
-    kept: Option<KeptUnit>,
+    /// What it has in the unit of that row's partition.
+    share: Option<Share<W>>,
     on_flash: bool,
     settled: bool,
 }
@@ -118,12 +118,11 @@ pub struct Followed<'a> {
 }
 
 /// What is left of the cached row that a write names, and of its partition's unit.
-pub struct Remains {
+pub struct Remains<W> {
     /// Of the row.
     pub row: RowOutcome,
-    /// The unit, if it needs the row as the database has it now:
-    /// [`RowCache::begin_refresh`].
-    pub unit: Option<KeptUnit>,
+    /// Of the unit.
+    pub unit: UnitLeft<W>,
 }
 
 /// What a write did to the cached row that it names.
@@ -180,13 +179,15 @@ impl<W> RowCache<W> {
             weak,
             undropped,
             updated: None,
-            kept: None,
+            share: None,
             on_flash: false,
             settled: false,
         };
-        write.close(scope.gates());
         let Followed { change, unit_of } = followed;
-        write.kept = unit_of.filter(|_| !weak).and_then(|table| KeptUnit::of(self, scope, table));
+        match unit_of.filter(|_| !weak).and_then(|table| RowOfUnit::of(self, scope, table)) {
+            Some(row) => write.close_row(scope, &row),
+            None => write.close(scope.gates()),
+        }
         match change.filter(|_| !weak).map(|change| UpdatedRow::of(self, scope, change)) {
             Some(CachedRow::Updatable(row)) => write.updated = Some(row),
             Some(CachedRow::OnFlash) => write.on_flash = true,
@@ -268,6 +269,14 @@ impl<W> WriteInFlight<W> {
         self.gates.extend(gates);
     }
 
+    /// As [`WriteInFlight::close`], for a write of this row and nothing else.
+    fn close_row(&mut self, scope: &WriteScope, row: &RowOfUnit) {
+        let gates = scope.gates();
+        self.intents.extend(self.cache.intent_log.begin(&gates, self.nature));
+        self.gates.extend(gates);
+        self.share = self.cache.begin_unit_write(row);
+    }
+
     /// The write was answered, and may have touched this as well
     /// ([`WriteScope::replaced`]). To be called before it is settled.
     pub fn widen(&mut self, more: &WriteScope) {
@@ -295,34 +304,33 @@ impl<W> WriteInFlight<W> {
     }
 
     /// As [`WriteInFlight::settle`]. If the database has acknowledged the write, its row is first
-    /// put back with the new values, where that is certain, and so is a unit that the row does not
-    /// matter to. `is_same_schema` says whether the schema is still the one that the write was
-    /// planned for.
+    /// put back with the new values, where that is certain. Once the gates are open, the unit is
+    /// back, or is to have the row as it is now. `is_same_schema` says whether the schema is still
+    /// the one that the write was planned for.
     pub fn settle_and_update(
         mut self,
         answered: Answered,
         is_same_schema: impl FnOnce() -> bool,
-    ) -> Remains {
+    ) -> Remains<W> {
         let sees = answered == Answered::Definite && !self.weak;
         let row = self.updated.take().filter(|_| sees);
-        let kept = self.kept.take().filter(|_| sees);
-        let is_same = (row.is_some() || kept.is_some()) && is_same_schema();
+        let share = self.share.take().filter(|_| sees);
+        let is_same = (row.is_some() || share.is_some()) && is_same_schema();
         let cache = self.cache.clone();
         let outcome = match row {
             Some(row) if is_same && cache.replace(&row) => RowOutcome::Updated,
             None if self.on_flash => RowOutcome::OnFlash,
             _ => RowOutcome::Dropped,
         };
-        let mut unit = kept.filter(|_| is_same);
-        if let Some(untouched) = unit.take_if(|unit| unit.is_untouched()) {
-            cache.put_back(&untouched);
-        }
+        let share = share.filter(|_| is_same);
         self.end(answered);
+        let unit = share.map_or(UnitLeft::Dropped, |share| cache.end_unit_write(share));
         Remains { row: outcome, unit }
     }
 
     fn end(&mut self, answered: Answered) {
         self.settled = true;
+        self.share = None;
         if let Some(undropped) = self.undropped.take() {
             if answered != Answered::Refused {
                 undropped.iter().for_each(|one| self.cache.drop_rows(one));
@@ -360,7 +368,7 @@ impl<W> WriteInFlight<W> {
     /// It will take long: its row is not put back, and takes no memory meanwhile.
     pub fn abandon_row(&mut self) {
         self.updated = None;
-        self.kept = None;
+        self.share = None;
     }
 
     /// Ends a plain write of unknown outcome that was sent again. `done`: LOCAL_QUORUM has it. Then

@@ -4,6 +4,7 @@
 //! the other.
 
 mod accounts;
+mod awaited;
 mod cache_permission;
 mod crowds;
 mod doubts;

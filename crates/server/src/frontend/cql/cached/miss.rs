@@ -10,7 +10,7 @@ use afterglow_cql::plan::{ReadPlan, RowKey};
 use afterglow_cql::token::murmur3;
 use afterglow_engine::Hit;
 use afterglow_rowcache::clock::Moment;
-use afterglow_rowcache::entry::Row;
+use afterglow_rowcache::entry::{Row, Unit};
 use afterglow_rowcache::gate::{Join, Ticket};
 use afterglow_rowcache::install::{Installed, ReturnedFill};
 use afterglow_rowcache::row::Filled;
@@ -18,6 +18,7 @@ use afterglow_rowcache::serve::CachePermission;
 use futures_channel::oneshot;
 
 use super::FillWaiter;
+use super::awaited::Waited;
 use super::fill::FillShape;
 use super::read::{Pending, allow, ask, is_allowed};
 use super::ring::carried;
@@ -91,6 +92,9 @@ impl Filler<'_> {
         reason: MissReason,
         count: &CountedOnce,
     ) -> Brought {
+        if let Some(brought) = self.row_of_awaited(permission, count).await {
+            return brought;
+        }
         self.shared.newcomers.missed(self.key.engine_key());
         let mut hears = None;
         let waiter = || {
@@ -103,7 +107,7 @@ impl Filler<'_> {
             Join::Wait => {
                 count.note(self.request, MissReason::Coalesced);
                 let row = match hears {
-                    Some(hears) => hears.await.ok().flatten(),
+                    Some(hears) => hears.await.ok().and_then(|brought| brought.row()),
                     None => None,
                 };
                 // The read that leads may have been planned for an older shape of the table than
@@ -123,6 +127,30 @@ impl Filler<'_> {
                 Brought::Nothing
             }
         }
+    }
+
+    /// The row from the unit of its partition, if that is being written and has the row.
+    async fn row_of_awaited(
+        &self,
+        permission: CachePermission,
+        count: &CountedOnce,
+    ) -> Option<Brought> {
+        let has_units = self.key.has_clustering() && self.read.table.statics.is_empty();
+        if !has_units || self.shared.units.most_bytes() == 0 {
+            return None;
+        }
+        let table = &self.read.table;
+        let serves = |unit: &Unit| unit.row(table, self.key).is_ok();
+        let began = || count.note(self.request, MissReason::Coalesced);
+        let waited = Box::pin(self.await_unit(permission, serves, began)).await;
+        let Waited::Unit(unit) = waited else { return None };
+        let row = unit.row(table, self.key).ok()?;
+        self.shared.units.note_hit(self.key.unit_key());
+        // The unit was read with another client's rights.
+        Some(match is_allowed(self.request, self.read) {
+            true => Brought::Row(row, Path::Miss),
+            false => Brought::OfOthers,
+        })
     }
 
     async fn lead(

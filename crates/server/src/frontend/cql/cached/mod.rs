@@ -6,6 +6,7 @@
 //! - [`router`]: which way a request goes.
 //! - [`slice`]: a read of a slice of one partition, and its fill.
 //! - [`rows`]: a read of rows of several partitions, each served and filled as one row is.
+//! - [`awaited`]: a read that waits for a unit which is being written.
 //! - [`sought`]: where the cache has one row: as such, or in the unit of its partition.
 //! - [`read`], [`miss`], [`fill`] and [`fill_nodes`]: a read of one row, what it does where the
 //!   cache has none, the read of the database that fills the cache, and which nodes it asks.
@@ -16,9 +17,11 @@
 //! - [`ring`]: several instances as one cache.
 //! - [`setup`]: start and stop.
 
+use afterglow_rowcache::entry::{Row, Unit};
 use futures_channel::oneshot;
 
 mod answer;
+mod awaited;
 mod fill;
 mod fill_nodes;
 mod invalidate;
@@ -56,8 +59,25 @@ pub use router::CachedRouter;
 pub use setup::{Cached, CachedConfig, Keeping};
 pub use times::Times;
 
-/// The row a fill brought, or nothing if it brought none that can be shared.
-type FillResult = Option<afterglow_rowcache::entry::Row>;
+/// What a fill or a refresh brought for those who wait for it.
+#[derive(Clone)]
+enum FillResult {
+    /// Nothing that can be shared.
+    Nothing,
+    Row(Row),
+    Unit(Unit),
+}
+
+impl FillResult {
+    fn row(self) -> Option<Row> {
+        if let FillResult::Row(row) = self { Some(row) } else { None }
+    }
+
+    fn unit(self) -> Option<Unit> {
+        if let FillResult::Unit(unit) = self { Some(unit) } else { None }
+    }
+}
+
 /// How a read that waits for another's fill hears of it.
 type FillWaiter = oneshot::Sender<FillResult>;
 /// The cache of rows, shared by all reactors.

@@ -21,7 +21,8 @@ pub(super) fn answered(answer: &Result<Envelope, CallError>, in_steps: bool) -> 
     }
 }
 
-/// Counts what a write did to the rows that it names. `refreshed`: its row is being read again.
+/// Counts what a write did to the rows that it names. `refreshed`: its row is being read again, or
+/// is read after another write of the unit.
 pub(super) fn count_outcome(
     request: &Request,
     touched: &WriteScope,

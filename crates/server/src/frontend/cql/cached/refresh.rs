@@ -18,7 +18,7 @@ use afterglow_cql::plan::{ReadPlan, RowKey, TableSchema};
 use afterglow_cql::token::murmur3;
 use afterglow_rowcache::gate::{Join, Ticket};
 use afterglow_rowcache::install::ReturnedFill;
-use afterglow_rowcache::refresh::{KeptUnit, Refresh};
+use afterglow_rowcache::refresh::{Refresh, UnitLeft};
 use afterglow_rowcache::row::Filled;
 use afterglow_rowcache::serve::CachePermission;
 use afterglow_rowcache::tables::FILL_AT;
@@ -71,18 +71,27 @@ impl Refresher {
         touched: &WriteScope,
         table: &Arc<TableSchema>,
         generation: u64,
-        remains: Remains,
+        remains: Remains<FillWaiter>,
     ) -> Option<Refresher> {
+        let Remains { row, unit } = remains;
+        let unit = match unit {
+            UnitLeft::Back(back) => {
+                shared.refreshed(back);
+                UnitLeft::Dropped
+            }
+            unit => unit,
+        };
         let client = request.client();
         let turn = shared.refreshing.clone();
         if client.dedicated.borrow().is_some() || Arc::strong_count(&turn) > MOST {
             return None;
         }
-        let work = match remains.unit {
-            Some(unit) => unit_work(shared, unit)?,
-            None if remains.row == RowOutcome::Updated => return None,
-            None if !update::is_update(request) => return None,
-            None => row_work(shared, touched, table)?,
+        let work = match unit {
+            UnitLeft::Refresh(refresh) => unit_work(shared, refresh)?,
+            UnitLeft::Awaited => return None,
+            _ if row == RowOutcome::Updated => return None,
+            _ if !update::is_update(request) => return None,
+            _ => row_work(shared, touched, table)?,
         };
         Some(Refresher {
             shared: shared.clone(),
@@ -163,11 +172,9 @@ impl Refresher {
     }
 }
 
-fn unit_work(shared: &CachedState, unit: KeptUnit) -> Option<Work> {
-    if !shared.units.may_refresh(unit.key().engine_key()) {
-        return None;
-    }
-    Some(Work::Unit(Box::new(shared.cache.begin_refresh(unit)?)))
+fn unit_work(shared: &CachedState, refresh: Refresh<FillWaiter>) -> Option<Work> {
+    let may = shared.units.may_refresh(refresh.unit_key());
+    may.then(|| Work::Unit(Box::new(refresh)))
 }
 
 fn row_work(shared: &CachedState, touched: &WriteScope, table: &Arc<TableSchema>) -> Option<Work> {

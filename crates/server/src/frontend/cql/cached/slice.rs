@@ -2,7 +2,7 @@
 //!
 //! 1. [`route`]: as for a row, may the cache answer, and is there a unit of the partition?
 //! 2. [`SliceRead::found`]: the unit answers if the slice is within it. Otherwise it is a miss.
-//! 3. [`SliceRead::missed`]: a fill reads a larger unit, or the same again after a write. If that
+//! 3. [`SliceRead::missed`]: a unit that is being written is waited for. A fill reads a larger unit, or the same again after a write. If that
 //!    does not answer either, the client's own request is sent, and there is no fill for a while.
 //!    Reads that waited for another's fill, which is too small for them, make one fill once more.
 
@@ -22,6 +22,7 @@ use futures_channel::oneshot;
 
 use super::FillWaiter;
 use super::answer::answer_rows;
+use super::awaited::Waited;
 use super::fill::{FillFailure, FillShape};
 use super::read::{
     Pending, Ready, admit, allow, ask, is_allowed, may_answer, path_of, without_cache,
@@ -182,7 +183,12 @@ impl SliceRead {
 
     /// `reason`: why the lookup found nothing to serve. Each read counts as one miss, by what it
     /// comes to.
-    async fn missed(self, reason: MissReason) {
+    async fn missed(mut self, reason: MissReason) {
+        match self.await_unit().await {
+            Waited::Unit(unit) => return self.found_awaited(unit).await,
+            Waited::InVain => self.waited = true,
+            Waited::Not => {}
+        }
         let shared = self.shared().clone();
         let (table, now) = (self.pending.read().table.id, shared.cache.clock().now());
         let rows = match shared.units.rows_to_read(table, self.unit_key(), &self.wanted, now) {
@@ -221,6 +227,29 @@ impl SliceRead {
         }
     }
 
+    /// Waits for the unit if it is being written.
+    async fn await_unit(&self) -> Waited {
+        if self.waited {
+            return Waited::Not;
+        }
+        let serves = |unit: &Unit| self.answer(&unit.stored()).is_ok();
+        let began = || self.note_miss(MissReason::Coalesced);
+        match self.pending.filler().await_unit(self.permission, serves, began).await {
+            Waited::Unit(unit) if self.answer(&unit.stored()).is_err() => Waited::InVain,
+            waited => waited,
+        }
+    }
+
+    /// It counts as a miss already.
+    async fn found_awaited(self, unit: Unit) {
+        self.shared().units.note_hit(self.unit_key());
+        // The unit was read with another client's rights.
+        if is_allowed(&self.pending.request, self.pending.read()) {
+            return self.reply_later(unit, Path::Miss).await;
+        }
+        ask(self.pending.request, self.pending.plan).await;
+    }
+
     /// After another read's fill. It counts as a miss already.
     async fn look_again(mut self) {
         let pending = &self.pending;
@@ -232,12 +261,7 @@ impl SliceRead {
         let is_permitted = self.shared().cache.row_permission(table, key) == Ok(self.permission);
         match unit.filter(|_| is_permitted) {
             Some(unit) if self.answer(&unit.stored()).is_ok() => {
-                self.shared().units.note_hit(self.unit_key());
-                // The unit was read with another client's rights.
-                if is_allowed(&self.pending.request, self.pending.read()) {
-                    return self.reply_later(unit, Path::Miss).await;
-                }
-                ask(self.pending.request, self.pending.plan).await;
+                self.found_awaited(unit).await;
             }
             Some(unit) if self.is_beyond(&unit) && !self.waited => {
                 (self.waited, self.seen) = (true, unit.stored().rows());

@@ -9,9 +9,10 @@ use afterglow_engine::device::{DeviceId, DeviceSet};
 use afterglow_engine::{FlashRead, Hit, Lookup};
 use afterglow_rowcache::entry::Row;
 use afterglow_rowcache::gate::Ticket;
-use afterglow_rowcache::install::{InstallOutcome, Installed, ReturnedFill};
+use afterglow_rowcache::install::{Installed, ReturnedFill};
 use afterglow_rowcache::newcomers::Newcomers;
 use afterglow_rowcache::paxos::Paxos;
+use afterglow_rowcache::refresh::Refreshed;
 use afterglow_rowcache::unit::Units;
 use afterglow_rowcache::write_scope::WriteScope;
 use parking_lot::RwLock;
@@ -83,19 +84,20 @@ impl CachedState {
         ticket: Ticket<FillWaiter>,
     ) -> (Installed, Option<Row>) {
         let finished = self.cache.install(fill, ticket);
-        tell(finished.waiters, &finished.shared);
+        let shared = finished.shared.map_or(FillResult::Nothing, FillResult::Row);
+        tell(finished.waiters, &shared);
         (finished.installed, finished.row)
     }
 
-    /// Tells the reads that waited for the refresh of a unit.
-    pub(super) fn refreshed(&self, ended: InstallOutcome<FillWaiter>) -> Installed {
-        tell(ended.waiters, &ended.shared);
+    /// Tells the reads that waited for a unit.
+    pub(super) fn refreshed(&self, ended: Refreshed<FillWaiter>) -> Installed {
+        tell(ended.waiters, &ended.unit.map_or(FillResult::Nothing, FillResult::Unit));
         ended.installed
     }
 
     /// Ends a fill that another made needless: the reads that waited for it get the row.
     pub(super) fn share(&self, row: &Row, ticket: Ticket<FillWaiter>) {
-        tell(ticket.finish(|| ()).waiters, &Some(row.clone()));
+        tell(ticket.finish(|| ()).waiters, &FillResult::Row(row.clone()));
     }
 
     /// Rows are gone because of what no write through us has told. In a ring, nobody gives us what

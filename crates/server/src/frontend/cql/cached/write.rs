@@ -14,6 +14,7 @@ use afterglow_cql::frame::Envelope;
 use afterglow_cql::message::{BatchKind, Request as Message, Values};
 use afterglow_cql::plan::{Plan, TableSchema, Target};
 use afterglow_cql::response::{Response, ResultBody};
+use afterglow_rowcache::refresh::UnitLeft;
 use afterglow_rowcache::tables::Index;
 use afterglow_rowcache::write_in_flight::{Answered, Followed, Remains, RowOutcome};
 use afterglow_rowcache::write_scope::{Invalidation, Tables, WriteScope};
@@ -133,7 +134,7 @@ impl Planned {
         let inquiry = serial::Inquiry::of(&shared, &request, &touched, answered, &newest);
         let repetition = repeatable
             .and_then(|write| Repetition::of(&shared, &request, write, answered, &newest));
-        let dropped = Remains { row: RowOutcome::Dropped, unit: None };
+        let dropped = Remains { row: RowOutcome::Dropped, unit: UnitLeft::Dropped };
         let remains = match (inquiry, repetition) {
             (Some(inquiry), _) => {
                 compio::runtime::spawn(inquiry.run(write, answered)).detach();
@@ -149,12 +150,12 @@ impl Planned {
                 table.as_ref().is_some_and(same)
             }),
         };
-        let row = remains.row;
+        let (row, is_awaited) = (remains.row, matches!(remains.unit, UnitLeft::Awaited));
         let is_seen = answered == Answered::Definite && !weak && !request.went_far();
         let refresher = table.filter(|_| is_seen).and_then(|table| {
             Refresher::begin(&shared, &request, &touched, &table, newest.generation(), remains)
         });
-        count_outcome(&request, &touched, answered, row, refresher.is_some());
+        count_outcome(&request, &touched, answered, row, refresher.is_some() || is_awaited);
         if let Some(refresher) = refresher {
             compio::runtime::spawn(refresher.run()).detach();
         }

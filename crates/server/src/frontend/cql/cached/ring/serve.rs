@@ -183,7 +183,7 @@ impl Owner {
         let Question { table, key, permission, .. } = question;
         match self.shared.cache.join(table, key, *permission, waiter) {
             Join::Lead(ticket) => self.lead(question, ticket).await,
-            Join::Wait => hears?.await.ok().flatten(),
+            Join::Wait => hears?.await.ok()?.row(),
             Join::Bypass(_) => None,
         }
     }
