@@ -29,6 +29,8 @@
 //!   must not wait for it too. So several fills of a row may be in flight. No older fill replaces
 //!   what a later one installed. Reads of a row may be served from its partition's unit, so this
 //!   holds between the two as well. Nor is it joined any more: a read may have seen the later one.
+//! - A unit may come back although writes began ([`amendments`]), if each is known by its row, and
+//!   each row was read after the last of its writes. Until then it is not served.
 //!
 //! Lock order: the wide gates (shared for fills, exclusive for wide writes), then one stripe, then
 //! the rows that are too large.

@@ -8,16 +8,17 @@
 //!    of the row's partition, which is then dropped. Others that begin before it is back go on with
 //!    the same unit.
 //! 2. Reads that the unit would serve wait for it ([`RowCache::await_unit`]).
-//! 3. The write is sent, and acknowledged. Its gates open. [`RowCache::end_unit_write`] says whether
-//!    to read the row: not if another write of it is under way, nor if it is behind the unit's last.
+//! 3. The write is sent, and acknowledged. Its gates open. [`RowCache::end_unit_write`] says
+//!    whether to read the row: not if another write of it is under way, nor if it is behind the
+//!    unit's last.
 //! 4. The caller notes the time, and reads the row as for a fill of it.
 //! 5. [`RowCache::end_refresh`] puts the row into the unit, if no other write of the row has begun.
 //!    With the last row the unit is put back, and served to the reads that waited.
 //!
 //! Invariants:
 //! - The unit was servable when the first write began, under `exclusive`. That was the only one
-//!   that might touch the partition then. Each one since is of one row that is known: any other ends
-//!   the refresh. So every other row is as the unit has it.
+//!   that might touch the partition then. Each one since is of one row that is known. Any other
+//!   write ends the refresh. So every other row is as the unit has it.
 //! - Each written row is read after all writes of it were acknowledged, at a level that sees them.
 //! - The unit is neither cached nor shown to a read before all of its rows are so. So no read sees
 //!   one write without another that came before it.

@@ -54,7 +54,7 @@ struct WrittenRow {
 
 /// What the acknowledgement of a write leaves to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum AfterWrite {
     /// To read the row again, in this turn.
     Read(u64),
     /// Nothing: others go on with the unit.
@@ -89,18 +89,18 @@ impl<W> Amendment<W> {
 
     /// A write of this row was acknowledged, and its gates are open. `covered`: the unit reaches to
     /// the row.
-    pub(super) fn acknowledge(&mut self, row: &[u8], covered: bool, now: Millis) -> Next {
+    pub(super) fn acknowledge(&mut self, row: &[u8], covered: bool, now: Millis) -> AfterWrite {
         self.since = now;
         let at = self.rows.iter().position(|known| *known.key == *row);
         let at = at.expect("a row stays until its writes are acknowledged");
         let known = &mut self.rows[at];
         known.writers -= 1;
         match known.writers {
-            0 if covered => return Next::Read(known.turn),
+            0 if covered => return AfterWrite::Read(known.turn),
             0 => drop(self.rows.swap_remove(at)),
             _ => {}
         }
-        if self.rows.is_empty() { Next::Open } else { Next::Wait }
+        if self.rows.is_empty() { AfterWrite::Open } else { AfterWrite::Wait }
     }
 
     /// Whether what was read of a row in this turn is what the database has: no write of the row

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use afterglow_cql::plan::RowKey;
 
-use super::amendment::{Amendment, Next};
+use super::amendment::{AfterWrite, Amendment};
 use super::wide::Wide;
 use super::{Gates, Stripe};
 use crate::clock::Millis;
@@ -279,7 +279,7 @@ impl<W> Share<W> {
         let next = one.acknowledge(self.row.engine_key(), self.covered, now);
         drop((stripe, wide));
         match next {
-            Next::Read(turn) => Acknowledged::Read(Reread {
+            AfterWrite::Read(turn) => Acknowledged::Read(Reread {
                 gates: self.gates.clone(),
                 of: self.of.clone(),
                 at: self.at.clone(),
@@ -287,8 +287,8 @@ impl<W> Share<W> {
                 turn,
                 done: false,
             }),
-            Next::Wait => Acknowledged::Wait,
-            Next::Open => Acknowledged::Open(self.at.clone()),
+            AfterWrite::Wait => Acknowledged::Wait,
+            AfterWrite::Open => Acknowledged::Open(self.at.clone()),
         }
     }
 }

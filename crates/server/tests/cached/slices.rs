@@ -360,7 +360,7 @@ fn a_limit_beyond_the_unit_makes_it_larger_and_what_does_not_fit_passes_through(
     assert_eq!(read("ORDER BY c DESC LIMIT 3"), (0, 3), "the whole partition is there");
     // Three rows fit into what this engine can store.
     let long = "x".repeat(9_000);
-    // In one statement, so that the unit goes: it would be as large as before, with these rows in it.
+    // In one statement, so that the unit goes: after one at a time it would have these rows.
     let one = |c: i32| format!("INSERT INTO ks.wide (k, c, v) VALUES ('a', {c}, '{long}'); ");
     let all: String = (0..9).map(one).collect();
     writer.run(&format!("BEGIN BATCH {all} APPLY BATCH"));

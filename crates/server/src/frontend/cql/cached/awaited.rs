@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
+use afterglow_cql::plan::{ReadPlan, RowKey};
 use afterglow_rowcache::entry::Unit;
 use afterglow_rowcache::gate::AWAITED_FOR;
 use afterglow_rowcache::serve::CachePermission;
 use futures_channel::oneshot;
 
-use super::miss::Filler;
+use super::RowCache;
 
 /// What a read that looks for a unit finds.
 pub(super) enum Waited {
@@ -21,35 +22,42 @@ pub(super) enum Waited {
     Unit(Unit),
 }
 
-impl Filler<'_> {
-    /// Waits for the unit of the row, or for the unit. `serves`: whether it would answer the read.
-    /// `began` is called if the read waits.
-    pub(super) async fn await_unit(
-        &self,
-        permission: CachePermission,
+/// The unit of a row, or a unit, that a read looks for.
+#[derive(Clone, Copy)]
+pub(super) struct SoughtUnit<'a> {
+    pub(super) cache: &'a RowCache,
+    pub(super) read: &'a ReadPlan,
+    /// The key of the row or of the unit.
+    pub(super) key: &'a RowKey,
+    /// That of the row or unit.
+    pub(super) permission: CachePermission,
+}
+
+impl SoughtUnit<'_> {
+    /// Waits for it if it is being written. `serves`: whether it would answer the read. `began` is
+    /// called if the read waits.
+    pub(super) async fn wait(
+        self,
         serves: impl FnOnce(&Unit) -> bool,
         began: impl FnOnce(),
     ) -> Waited {
-        let (cache, table) = (&self.shared.cache, &self.read.table);
+        let SoughtUnit { cache, read: ReadPlan { table, fingerprint, .. }, key, permission } = self;
         let mut hears = None;
         let waiter = || {
             let (sender, receiver) = oneshot::channel();
             hears = Some(receiver);
             sender
         };
-        let fingerprint = self.read.fingerprint;
-        let serves = |unit: &Unit| unit.stored().fingerprint() == fingerprint && serves(unit);
-        let waits = cache.await_unit(table, self.key, permission, serves, waiter);
+        // The read may have been planned for another shape of the table than the writes.
+        let is_same = |unit: &Unit| unit.stored().fingerprint() == *fingerprint;
+        let serves = |unit: &Unit| is_same(unit) && serves(unit);
+        let waits = cache.await_unit(table, key, permission, serves, waiter);
         let Some(hears) = hears.filter(|_| waits) else { return Waited::Not };
         began();
         let brought = compio::time::timeout(Duration::from_millis(AWAITED_FOR), hears).await;
         let unit = brought.ok().and_then(Result::ok).and_then(|brought| brought.unit());
-        // The read may have been planned for another shape of the table than the writes, and the
-        // lease may have ended while it waited.
-        let is_right = |unit: &Unit| {
-            unit.stored().fingerprint() == fingerprint
-                && cache.row_permission(table, self.key) == Ok(permission)
-        };
-        unit.filter(is_right).map_or(Waited::InVain, Waited::Unit)
+        // The lease may have ended while the read waited.
+        let may = |_: &Unit| cache.row_permission(table, key) == Ok(permission);
+        unit.filter(is_same).filter(may).map_or(Waited::InVain, Waited::Unit)
     }
 }

@@ -18,7 +18,7 @@ use afterglow_rowcache::serve::CachePermission;
 use futures_channel::oneshot;
 
 use super::FillWaiter;
-use super::awaited::Waited;
+use super::awaited::{SoughtUnit, Waited};
 use super::fill::FillShape;
 use super::read::{Pending, allow, ask, is_allowed};
 use super::ring::carried;
@@ -142,7 +142,9 @@ impl Filler<'_> {
         let table = &self.read.table;
         let serves = |unit: &Unit| unit.row(table, self.key).is_ok();
         let began = || count.note(self.request, MissReason::Coalesced);
-        let waited = Box::pin(self.await_unit(permission, serves, began)).await;
+        let (cache, read, key) = (&*self.shared.cache, self.read, self.key);
+        let unit = SoughtUnit { cache, read, key, permission };
+        let waited = Box::pin(unit.wait(serves, began)).await;
         let Waited::Unit(unit) = waited else { return None };
         let row = unit.row(table, self.key).ok()?;
         self.shared.units.note_hit(self.key.unit_key());

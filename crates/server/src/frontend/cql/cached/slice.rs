@@ -2,8 +2,9 @@
 //!
 //! 1. [`route`]: as for a row, may the cache answer, and is there a unit of the partition?
 //! 2. [`SliceRead::found`]: the unit answers if the slice is within it. Otherwise it is a miss.
-//! 3. [`SliceRead::missed`]: a unit that is being written is waited for. A fill reads a larger unit, or the same again after a write. If that
-//!    does not answer either, the client's own request is sent, and there is no fill for a while.
+//! 3. [`SliceRead::missed`]: a unit that is being written is waited for. A fill reads a larger
+//!    unit, or the same again after a write. If that does not answer either, the client's own
+//!    request is sent, and there is no fill for a while.
 //!    Reads that waited for another's fill, which is too small for them, make one fill once more.
 
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use futures_channel::oneshot;
 
 use super::FillWaiter;
 use super::answer::answer_rows;
-use super::awaited::Waited;
+use super::awaited::{SoughtUnit, Waited};
 use super::fill::{FillFailure, FillShape};
 use super::read::{
     Pending, Ready, admit, allow, ask, is_allowed, may_answer, path_of, without_cache,
@@ -234,7 +235,10 @@ impl SliceRead {
         }
         let serves = |unit: &Unit| self.answer(&unit.stored()).is_ok();
         let began = || self.note_miss(MissReason::Coalesced);
-        match self.pending.filler().await_unit(self.permission, serves, began).await {
+        let Pending { shared, terms, .. } = &self.pending;
+        let (cache, read, key) = (&*shared.cache, self.pending.read(), &terms.key);
+        let unit = SoughtUnit { cache, read, key, permission: self.permission };
+        match unit.wait(serves, began).await {
             Waited::Unit(unit) if self.answer(&unit.stored()).is_err() => Waited::InVain,
             waited => waited,
         }
