@@ -1,5 +1,5 @@
-//! Where a checkpoint goes: the homes that take it, the room that it gets there, and another segment
-//! in the place of one that cannot be written.
+//! Where a checkpoint goes: the homes that take it, the room that it gets there, and another
+//! segment in the place of one that cannot be written.
 
 use super::Background;
 use super::growth::take_for_checkpoint;
