@@ -115,7 +115,7 @@ impl<W> RowCache<W> {
     /// Closes the gates of a write of one row that is about to be sent, and takes the unit.
     pub(crate) fn begin_unit_write(&self, of: &RowOfUnit) -> Option<Share<W>> {
         let now = self.clock.now();
-        if let Some(share) = self.gates.begin_row_write(of.gates, &of.row, now) {
+        if let Some(share) = self.gates.begin_row_write(of.gates, &of.row) {
             return Some(share);
         }
         // Before the unit is looked up: a write that drops it from here on has another stamp.
@@ -175,7 +175,7 @@ impl<W> RowCache<W> {
         if !self.still_permits(share.of()) {
             return UnitLeft::Dropped;
         }
-        match share.acknowledged(self.clock.now()) {
+        match share.acknowledged() {
             Acknowledged::Read(row) => UnitLeft::Refresh(Refresh(row)),
             Acknowledged::Wait => UnitLeft::Awaited,
             Acknowledged::Open(at) => match self.open(&at) {
@@ -204,7 +204,7 @@ impl<W> RowCache<W> {
         }
         let key = reread.row().clone();
         let with = |unit: &KeptUnit| unit.with(&key, row, asked_at, most_bytes);
-        match reread.amend(self.clock.now(), with) {
+        match reread.amend(with) {
             Amended::Overtaken => ended(Installed::Overtaken),
             Amended::Lost => ended(Installed::Uncacheable),
             Amended::Waits => ended(Installed::Row),

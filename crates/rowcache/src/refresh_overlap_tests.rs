@@ -245,7 +245,7 @@ fn a_row_that_falls_behind_the_last_meanwhile_is_left_out() {
 }
 
 #[test]
-fn reads_wait_for_a_short_time_and_for_what_moves() {
+fn reads_wait_for_a_short_time_after_the_unit_was_taken() {
     let stage = Stage::new();
     let pass = |millis| stage.clock.pass_millis(millis);
     stage.fill(&rows([10, 20]), 9);
@@ -254,24 +254,30 @@ fn reads_wait_for_a_short_time_and_for_what_moves() {
     assert!(stage.awaits(&Waiter::default()));
     pass(1);
     assert!(!stage.awaits(&Waiter::default()));
-    // Something has become of it.
+    // What becomes of it later makes no difference: it has taken long.
     let refresh = stage.settled(write).unwrap();
-    assert!(stage.awaits(&Waiter::default()));
-    pass(AWAITED_FOR);
+    let other = stage.begin(&insert(16));
     assert!(!stage.awaits(&Waiter::default()));
     // A read that does not wait fills the unit. The refresh does not replace what it brings.
-    let waiter = Waiter::default();
-    let other = stage.begin(&insert(16));
-    assert!(stage.awaits(&waiter));
     let other = stage.settled(other).unwrap();
     let ticket = stage.lead(&stage.unit_key());
-    assert!(!waits_still(&waiter) && !stage.awaits(&waiter));
     for late in [refresh, other] {
         assert_eq!(stage.refreshed(late, &rows([15])).installed, Installed::Overtaken);
     }
     let (filled, asked_at) = (stage.unit_of(&rows([10, 15, 16]), 9, false), stage.clock.moment());
     let installed = stage.install(&stage.unit_key(), Fill { ticket, filled, asked_at });
     assert_eq!((installed, stage.unit().unwrap().0), (Installed::Row, vec![16, 15, 10]));
+}
+
+#[test]
+fn a_fill_of_the_unit_frees_those_who_wait_for_it() {
+    let stage = Stage::new();
+    stage.fill(&rows([10, 20]), 9);
+    let (waiter, refresh) = (Waiter::default(), stage.refresh(&insert(15)));
+    assert!(stage.awaits(&waiter));
+    let _ticket = stage.lead(&stage.unit_key());
+    assert!(!waits_still(&waiter) && !stage.awaits(&waiter));
+    assert_eq!(stage.refreshed(refresh, &rows([15])).installed, Installed::Overtaken);
 }
 
 #[test]
@@ -323,7 +329,7 @@ fn two_rows_that_are_put_in_at_the_same_time_are_both_in() {
     let second = std::cell::RefCell::new(Some(stage.refresh(&insert(16))));
     let (row, now) = (stage.row_of(&rows([15]), 15, None), stage.clock.moment());
     let made = std::cell::Cell::new(0);
-    let ended = first.amend(stage.clock.now(), |unit| {
+    let ended = first.amend(|unit| {
         made.set(made.get() + 1);
         let after = unit.with(&stage.row_key(15), &row, now, BYTES);
         // The other one comes between.
@@ -345,7 +351,7 @@ fn a_unit_that_was_looked_up_before_another_write_is_not_taken() {
     let of = |text: &str| RowOfUnit::of(&stage.cache, &stage.scope(text), &stage.plan.table);
     let of = of(&insert(15)).unwrap();
     let (gates, now) = (&stage.cache.gates, stage.clock.now());
-    assert!(gates.begin_row_write(of.gates, &of.row, now).is_none());
+    assert!(gates.begin_row_write(of.gates, &of.row).is_none());
     let stamp = gates.sole_writer(of.gates, now).unwrap();
     let (unit, covered) = stage.cache.keep_unit(&of).unwrap();
     let other = stage.begin(&insert(16));

@@ -24,6 +24,8 @@ use crate::testing::{OnePolicy, TestClock, open_engine};
 use crate::unit::{UnitAsked, read_unit};
 use crate::write_in_flight::{Answered, Followed, InDoubt, WriteInFlight};
 
+#[path = "refresh_bounds_tests.rs"]
+mod bounds;
 #[path = "refresh_overlap_tests.rs"]
 mod overlaps;
 #[path = "refresh_random_tests.rs"]

@@ -97,6 +97,8 @@ pub struct WriteScope {
     /// As many replicas acknowledge it as its consistency level says. That does not hold for schema
     /// changes and TRUNCATE.
     pub by_level: bool,
+    /// It makes a row whose key the database chooses: no row is dropped for it.
+    has_new_row: bool,
     /// The token of the first partition, and whether there are others.
     partitions: (Option<u64>, bool),
     /// Murmur3 tokens of the partitions.
@@ -138,7 +140,7 @@ impl WriteScope {
     /// Slot and engine key of the one row that it drops, if it touches and drops nothing else but
     /// the unit of the row's partition.
     pub fn only_row(&self) -> Option<(u32, &[u8])> {
-        let wide = !self.tables.is_empty() || self.everything;
+        let wide = !self.tables.is_empty() || self.everything || self.has_new_row;
         match (self.slots.as_slice(), self.invalidations.as_slice()) {
             (
                 [slot],
@@ -383,6 +385,7 @@ impl WriteScope {
         template: &PartitionTemplate,
         value: &impl Fn(&Marker) -> Option<&'v [u8]>,
     ) {
+        self.has_new_row = true;
         let mut key = Vec::new();
         match template.partition_key(value, &mut key) {
             Ok(()) => {

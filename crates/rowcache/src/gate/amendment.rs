@@ -12,9 +12,9 @@ use crate::clock::Millis;
 use crate::kept_unit::KeptUnit;
 use crate::stamp::Stamp;
 
-/// Reads wait for a unit only if something has become of it in so many milliseconds, and for as
-/// many at most. It is a hundred times what a write and a read take. A database that is slower
-/// answers such reads itself.
+/// Reads wait for a unit only in the first so many milliseconds after it was taken, and for as many
+/// at most. It is a hundred times what a write and a read take. Where a write hangs, or writes of a
+/// row follow each other without a gap, reads that come later ask the database.
 pub const AWAITED_FOR: Millis = 100;
 /// So many rows of a unit are written and read again at a time; with more it is dropped.
 pub(super) const MOST_WRITTEN: usize = 16;
@@ -32,8 +32,8 @@ pub(super) struct Amendment<W> {
     pub(super) unit: KeptUnit,
     /// It counts as the fill with this number, which began after its last write.
     pub(super) fill: u64,
-    /// When something last became of it.
-    pub(super) since: Millis,
+    /// When it was taken.
+    taken: Millis,
     rows: Vec<WrittenRow>,
     turns: u64,
     /// Rows that fills have installed since.
@@ -66,15 +66,14 @@ pub(super) enum AfterWrite {
 impl<W> Amendment<W> {
     pub(super) fn new(id: u64, slot: u32, stamp: Stamp, unit: KeptUnit, now: Millis) -> Self {
         let (rows, newer_rows, waiters) = (Vec::new(), Vec::new(), Vec::new());
-        let (fill, since, turns) = (id, now, 0);
+        let (fill, taken, turns) = (id, now, 0);
         let barred = false;
-        Amendment { id, slot, stamp, unit, fill, since, rows, turns, newer_rows, barred, waiters }
+        Amendment { id, slot, stamp, unit, fill, taken, rows, turns, newer_rows, barred, waiters }
     }
 
     /// A write of this row has begun. False if too many rows are written.
-    pub(super) fn begin(&mut self, row: &[u8], now: Millis) -> bool {
+    pub(super) fn begin(&mut self, row: &[u8]) -> bool {
         self.turns += 1;
-        self.since = now;
         let turn = self.turns;
         if let Some(known) = self.rows.iter_mut().find(|known| *known.key == *row) {
             (known.writers, known.turn) = (known.writers + 1, turn);
@@ -89,8 +88,7 @@ impl<W> Amendment<W> {
 
     /// A write of this row was acknowledged, and its gates are open. `covered`: the unit reaches to
     /// the row.
-    pub(super) fn acknowledge(&mut self, row: &[u8], covered: bool, now: Millis) -> AfterWrite {
-        self.since = now;
+    pub(super) fn acknowledge(&mut self, row: &[u8], covered: bool) -> AfterWrite {
         let at = self.rows.iter().position(|known| *known.key == *row);
         let at = at.expect("a row stays until its writes are acknowledged");
         let known = &mut self.rows[at];
@@ -110,9 +108,9 @@ impl<W> Amendment<W> {
     }
 
     /// The unit has the row of this turn now.
-    pub(super) fn amended(&mut self, turn: u64, unit: KeptUnit, now: Millis) {
+    pub(super) fn amended(&mut self, turn: u64, unit: KeptUnit) {
         self.rows.retain(|row| row.turn != turn);
-        (self.unit, self.since) = (unit, now);
+        self.unit = unit;
     }
 
     /// Whether it has every row as the database has it.
@@ -129,8 +127,9 @@ impl<W> Amendment<W> {
         }
     }
 
-    /// Whether a read that comes now may wait for it.
+    /// Whether a read that comes now may wait for it. A row that a fill has installed since may keep
+    /// it from coming back.
     pub(super) fn is_awaited(&self, now: Millis) -> bool {
-        now < self.since + AWAITED_FOR
+        now < self.taken + AWAITED_FOR && self.newer_rows.is_empty()
     }
 }

@@ -135,7 +135,6 @@ impl<W> Gates<W> {
         self: &Arc<Self>,
         (table, slot): (u32, u32),
         row: &RowKey,
-        now: Millis,
     ) -> Option<Share<W>> {
         let wide = self.wide.read();
         let mut stripe = self.stripe(slot).lock();
@@ -146,7 +145,7 @@ impl<W> Gates<W> {
         let joined = known.and_then(|id| {
             let mut one = stripe.amendments.remove(row.unit_key()).expect("it was found");
             one.stamp = present;
-            one.begin(row.engine_key(), now).then_some((id, one))
+            one.begin(row.engine_key()).then_some((id, one))
         });
         let ended = stripe.end_amendments(slot);
         let joined = joined.map(|(id, one)| {
@@ -189,7 +188,7 @@ impl<W> Gates<W> {
         }
         let id = stripe.take_fill_number();
         let mut one = Amendment::new(id, slot, stamp, unit, now);
-        let begun = one.begin(row.engine_key(), now);
+        let begun = one.begin(row.engine_key());
         assert!(begun, "a unit of which one row is written may have more");
         let before = stripe.amendments.insert(row.unit_key().into(), one);
         drop((stripe, wide));
@@ -229,7 +228,8 @@ impl<W> Gates<W> {
 
     /// Ends an amendment in which nothing is left to do: calls `install` with the unit and the rows
     /// that fills have installed meanwhile. Check and `install` are one step under the lock. `None`
-    /// if another write has begun.
+    /// if another write has begun. If that is one which it does not know of, nobody else would end
+    /// the amendment: nothing of it is under way.
     pub(crate) fn open<I>(
         &self,
         at: &AmendmentId,
@@ -237,6 +237,11 @@ impl<W> Gates<W> {
     ) -> Option<Opened<W, I>> {
         let wide = self.wide.read();
         let mut stripe = self.stripe(at.slot).lock();
+        if stripe.amendment_at(&wide, at).is_none() {
+            drop((stripe, wide));
+            self.end_amendment(at);
+            return None;
+        }
         stripe.amendment_at(&wide, at).filter(|one| one.is_whole())?;
         let one = stripe.amendments.remove(&at.key).expect("it was found");
         // Every write that has begun since the unit was taken was acknowledged, after its gates had
@@ -265,7 +270,7 @@ impl<W> Share<W> {
     }
 
     /// The write was acknowledged, every quorum sees it, and its gates are open.
-    pub(crate) fn acknowledged(mut self, now: Millis) -> Acknowledged<W> {
+    pub(crate) fn acknowledged(mut self) -> Acknowledged<W> {
         self.done = true;
         let wide = self.gates.wide.read();
         let mut stripe = self.gates.stripe(self.at.slot).lock();
@@ -276,7 +281,7 @@ impl<W> Share<W> {
             return Acknowledged::Lost;
         };
         one.fill = fill;
-        let next = one.acknowledge(self.row.engine_key(), self.covered, now);
+        let next = one.acknowledge(self.row.engine_key(), self.covered);
         drop((stripe, wide));
         match next {
             AfterWrite::Read(turn) => Acknowledged::Read(Reread {
@@ -314,11 +319,7 @@ impl<W> Reread<W> {
 
     /// Puts the row that was read into the unit. `with` makes the new unit of the present one, or
     /// none. It is called outside the lock, and once more for each row that comes between.
-    pub(crate) fn amend(
-        mut self,
-        now: Millis,
-        with: impl Fn(&KeptUnit) -> Option<KeptUnit>,
-    ) -> Amended {
+    pub(crate) fn amend(mut self, with: impl Fn(&KeptUnit) -> Option<KeptUnit>) -> Amended {
         let gates = self.gates.clone();
         let mut made: Option<(KeptUnit, KeptUnit)> = None;
         loop {
@@ -330,7 +331,7 @@ impl<W> Reread<W> {
             match made.take() {
                 Some((before, after)) if before.is(&one.unit) => {
                     self.done = true;
-                    one.amended(self.turn, after, now);
+                    one.amended(self.turn, after);
                     let is_whole = one.is_whole();
                     let whole = is_whole.then(|| Amended::Whole(self.at.clone()));
                     return whole.unwrap_or(Amended::Waits);

@@ -22,6 +22,7 @@ use super::awaited::{SoughtUnit, Waited};
 use super::fill::FillShape;
 use super::read::{Pending, allow, ask, is_allowed};
 use super::ring::carried;
+use super::sought::is_certain;
 use super::state::CachedState;
 use crate::frontend::cql::Request;
 use crate::metrics::{CarriedFrom, MissReason, Path};
@@ -92,7 +93,10 @@ impl Filler<'_> {
         reason: MissReason,
         count: &CountedOnce,
     ) -> Brought {
-        if let Some(brought) = self.row_of_awaited(permission, count).await {
+        // A row that may be found again later is not taken from the unit.
+        if is_certain(reason)
+            && let Some(brought) = self.row_of_awaited(permission, count).await
+        {
             return brought;
         }
         self.shared.newcomers.missed(self.key.engine_key());

@@ -134,7 +134,7 @@ impl Sought<'_> {
 }
 
 /// Whether a row that is missing for this reason is not found again later.
-fn is_certain(missing: MissReason) -> bool {
+pub(super) fn is_certain(missing: MissReason) -> bool {
     matches!(
         missing,
         MissReason::Absent

@@ -1,0 +1,130 @@
+//! What a unit that is written does not wait for, and how long reads wait for it.
+
+use super::*;
+use crate::gate::GateScope;
+
+fn again(stage: &Stage, c: i32) {
+    let refresh = stage.refresh(&insert(c));
+    let row = stage.row_of(&rows([c]), c, None);
+    drop(stage.cache.end_refresh(refresh, &row, stage.clock.moment(), BYTES));
+}
+
+#[test]
+fn reads_do_not_wait_for_one_write_that_hangs_beside_others() {
+    let stage = Stage::new();
+    stage.fill(&rows([10, 20]), 9);
+    let hangs = stage.begin(&insert(15));
+    for _ in 0..200 {
+        stage.clock.pass_millis(50);
+        again(&stage, 16);
+    }
+    let waits = stage.awaits(&Waiter::default());
+    drop(hangs);
+    assert!(!waits, "10 seconds after the write began");
+}
+
+#[test]
+fn reads_that_have_given_up_are_forgotten() {
+    let stage = Stage::new();
+    stage.fill(&rows([10, 20]), 9);
+    let hangs = stage.begin(&insert(15));
+    let waiter = Waiter::default();
+    for _ in 0..200 {
+        stage.clock.pass_millis(50);
+        again(&stage, 16);
+        // Each gives up after 100 ms.
+        stage.awaits(&waiter);
+    }
+    let kept = Arc::strong_count(&waiter) - 1;
+    drop(hangs);
+    assert!(kept <= 8, "{kept} are kept");
+}
+
+#[test]
+fn a_whole_unit_that_a_wide_write_overtakes_is_freed() {
+    let stage = Stage::new();
+    stage.fill(&rows([10, 20]), 9);
+    let waiter = Waiter::default();
+    let Refresh(reread) = stage.refresh(&insert(15));
+    assert!(stage.awaits(&waiter));
+    let (row, now) = (stage.row_of(&rows([15]), 15, None), stage.clock.moment());
+    let ended = reread.amend(|unit| unit.with(&stage.row_key(15), &row, now, BYTES));
+    let Amended::Whole(at) = ended else { panic!("{ended:?}") };
+    // Between the two steps of `end_refresh`.
+    stage.cache.gates.begin_write(&GateScope::Everything);
+    assert!(stage.cache.open(&at).is_none());
+    stage.cache.gates.end_write(&GateScope::Everything, crate::gate::Settled::Definite);
+    assert_eq!(Arc::strong_count(&waiter), 1, "the waiter is held");
+    assert_eq!(stage.cache.pending.load(Ordering::Relaxed), 0, "bytes are held");
+}
+
+#[test]
+fn a_batch_with_a_row_that_the_server_names_is_not_one_row() {
+    let script = "CREATE TABLE s.u (k int, c timeuuid, v int, PRIMARY KEY (k, c));";
+    let schema = Arc::new(Schema::of_tables(defined_tables(script, None).unwrap()));
+    let index = Index::of(schema.clone());
+    let scope = |texts: &[&str]| {
+        let mut scope = WriteScope::default();
+        for text in texts {
+            let Plan::Write(plan) = analyse(&parse(text), &*schema, None) else { panic!("{text}") };
+            scope.add(&plan, &|_| None, &index);
+        }
+        scope
+    };
+    let named = "INSERT INTO s.u (k, c, v) VALUES (1, 50554d6e-29bb-11e5-b345-feff819cdc9f, 0)";
+    let new = "INSERT INTO s.u (k, c, v) VALUES (1, now(), 0)";
+    assert!(scope(&[named]).only_row().is_some());
+    assert_eq!(scope(&[new]).only_row(), None);
+    assert_eq!(scope(&[new, named]).only_row(), None);
+    assert_eq!(scope(&[named, new]).only_row(), None, "it writes another row, too");
+    let batch = format!("BEGIN BATCH {named}; {new}; APPLY BATCH");
+    assert_eq!(scope(&[&batch]).only_row(), None, "it writes another row, too");
+}
+
+#[test]
+fn a_unit_does_not_lack_the_new_row_of_a_batch() {
+    let stage = Stage::new();
+    stage.fill(&rows([10, 20]), 9);
+    // As a batch plans it: a row with a key, and one whose key the server makes.
+    let Plan::Write(plan) = analyse(&parse(&insert(15)), &*stage.schema, None) else { panic!() };
+    let [afterglow_cql::plan::Target::Row(row)] = &*plan.targets else { panic!() };
+    let new = afterglow_cql::plan::Target::NewRow(row.partition().clone());
+    let mut scope = stage.scope(&insert(15));
+    scope.add_target(&new, &|_| None, &stage.index);
+    let followed = Followed { change: None, unit_of: Some(&stage.plan.table) };
+    let write = stage.cache.begin_row_write(&scope, followed, false, 0, || true);
+    // The database has 10, 15, 20 and 33 now.
+    if let Some(refresh) = stage.settled(write) {
+        let row = stage.row_of(&rows([15]), 15, None);
+        drop(stage.cache.end_refresh(refresh, &row, stage.clock.moment(), BYTES));
+    }
+    assert_eq!(stage.unit(), None, "it is served, and lacks 33");
+}
+
+#[test]
+fn reads_do_not_wait_for_a_unit_that_cannot_come_back() {
+    let stage = Stage::new();
+    stage.fill(&rows([10, 20]), 9);
+    let refresh = stage.refresh(&insert(15));
+    let ticket = stage.lead(&stage.row_key(20));
+    let (filled, asked_at) = (stage.row_of(&rows([20]), 20, None), stage.clock.moment());
+    stage.install(&stage.row_key(20), Fill { ticket, filled, asked_at });
+    let waits = stage.awaits(&Waiter::default());
+    drop(refresh);
+    assert!(!waits, "it has a row that a fill has brought since");
+}
+
+#[test]
+fn reads_do_not_wait_for_one_row_that_is_always_written() {
+    let stage = Stage::new();
+    stage.fill(&rows([10, 20]), 9);
+    let mut under_way = stage.begin(&insert(15));
+    for _ in 0..200 {
+        stage.clock.pass_millis(50);
+        let next = stage.begin(&insert(15));
+        assert!(stage.settled(std::mem::replace(&mut under_way, next)).is_none());
+    }
+    let waits = stage.awaits(&Waiter::default());
+    drop(under_way);
+    assert!(!waits, "for 10 seconds no read that waited got anything");
+}
