@@ -85,14 +85,7 @@ fn a_batch_with_a_row_that_the_server_names_is_not_one_row() {
 fn a_unit_does_not_lack_the_new_row_of_a_batch() {
     let stage = Stage::new();
     stage.fill(&rows([10, 20]), 9);
-    // As a batch plans it: a row with a key, and one whose key the server makes.
-    let Plan::Write(plan) = analyse(&parse(&insert(15)), &*stage.schema, None) else { panic!() };
-    let [afterglow_cql::plan::Target::Row(row)] = &*plan.targets else { panic!() };
-    let new = afterglow_cql::plan::Target::NewRow(row.partition().clone());
-    let mut scope = stage.scope(&insert(15));
-    scope.add_target(&new, &|_| None, &stage.index);
-    let followed = Followed { change: None, unit_of: Some(&stage.plan.table) };
-    let write = stage.cache.begin_row_write(&scope, followed, false, 0, || true);
+    let write = stage.begin_with_new_row(&insert(15));
     // The database has 10, 15, 20 and 33 now.
     if let Some(refresh) = stage.settled(write) {
         let row = stage.row_of(&rows([15]), 15, None);

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::AtomicU64;
 
+use afterglow_cql::plan::Target;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -25,14 +26,18 @@ impl Database {
     fn apply(&mut self, change: &Change) {
         match change {
             Change::Clear(time) => self.deleted = self.deleted.max(*time),
-            Change::Rows(changed) => {
-                for (c, (time, value)) in changed {
-                    let new = (*time, value.is_none(), value.unwrap_or(0));
-                    let cell = self.cells.entry(*c).or_insert((NEVER, true, 0));
-                    *cell = (*cell).max(new);
-                }
+            Change::Rows(changed) => changed.iter().for_each(|(c, cell)| self.write(*c, *cell)),
+            Change::WithNew(c, cell, new) => {
+                self.write(*c, *cell);
+                self.write(*new, (cell.0, Some(0)));
             }
         }
+    }
+
+    fn write(&mut self, c: i32, (time, value): (i64, Option<i32>)) {
+        let new = (time, value.is_none(), value.unwrap_or(0));
+        let cell = self.cells.entry(c).or_insert((NEVER, true, 0));
+        *cell = (*cell).max(new);
     }
 
     fn rows(&self) -> Rows {
@@ -45,6 +50,8 @@ impl Database {
 enum Change {
     /// Rows with a time, and their values; none deletes.
     Rows(BTreeMap<i32, (i64, Option<i32>)>),
+    /// A batch of one row, and of another whose key the database chooses: nobody has read it.
+    WithNew(i32, (i64, Option<i32>), i32),
     /// Deletes the partition.
     Clear(i64),
 }
@@ -57,6 +64,7 @@ impl Change {
         };
         match self {
             Change::Clear(_) => "DELETE FROM s.t WHERE k = 1".into(),
+            Change::WithNew(c, cell, _) => one((c, cell)),
             Change::Rows(rows) if rows.len() == 1 => rows.iter().map(one).collect(),
             Change::Rows(rows) => {
                 let all: Vec<_> = rows.iter().map(one).collect();
@@ -69,6 +77,9 @@ impl Change {
     fn from(&self, now: i64) -> Change {
         match self {
             Change::Clear(time) => Change::Clear(time + now),
+            Change::WithNew(c, (time, value), new) => {
+                Change::WithNew(*c, (time + now, *value), *new)
+            }
             Change::Rows(rows) => {
                 let later =
                     |(c, (time, value)): (&i32, &(i64, Option<i32>))| (*c, (time + now, *value));
@@ -118,7 +129,11 @@ fn step() -> impl Strategy<Value = Step> {
     });
     let one = prop::collection::btree_map(row.0.clone(), row.1.clone(), 1).prop_map(Change::Rows);
     let burst = prop::collection::vec(one, 2..4);
-    let change = prop_oneof![20 => rows.prop_map(Change::Rows), 1 => time.prop_map(Change::Clear)];
+    // Beyond all keys that are read.
+    let new = (row.0.clone(), row.1.clone(), KEYS..1_000_000)
+        .prop_map(|(c, cell, new)| Change::WithNew(c, cell, new));
+    let clear = time.prop_map(Change::Clear);
+    let change = prop_oneof![20 => rows.prop_map(Change::Rows), 1 => new, 1 => clear];
     prop_oneof![
         1 => change.prop_map(Step::Write),
         2 => burst.prop_map(Step::Burst),
@@ -135,6 +150,21 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Wait),
         1 => prop::bool::weighted(0.02).prop_map(|is| if is { Step::Restart } else { Step::Wait }),
     ]
+}
+
+impl Stage {
+    /// Of a batch of this statement and an INSERT of the same partition whose key the database
+    /// chooses.
+    pub(super) fn begin_with_new_row(&self, text: &str) -> WriteInFlight<Waiter> {
+        let Plan::Write(plan) = analyse(&parse(text), &*self.schema, None) else {
+            panic!("{text} is a write")
+        };
+        let [Target::Row(row)] = &*plan.targets else { panic!("{text} is of one row") };
+        let mut scope = self.scope(text);
+        scope.add_target(&Target::NewRow(row.partition().clone()), &|_| None, &self.index);
+        let followed = Followed { change: None, unit_of: Some(&self.plan.table) };
+        self.cache.begin_row_write(&scope, followed, false, 0, || true)
+    }
 }
 
 struct Under {
@@ -252,7 +282,11 @@ impl World {
     fn write(&mut self, change: &Change) {
         self.now += 1;
         let change = change.from(self.now);
-        let write = Some(self.stage.begin(&change.text()));
+        let write = match &change {
+            Change::WithNew(..) => self.stage.begin_with_new_row(&change.text()),
+            _ => self.stage.begin(&change.text()),
+        };
+        let write = Some(write);
         self.writes.push(Under { change, taken: false, write });
     }
 

@@ -127,8 +127,8 @@ impl<W> Amendment<W> {
         }
     }
 
-    /// Whether a read that comes now may wait for it. A row that a fill has installed since may keep
-    /// it from coming back.
+    /// Whether a read that comes now may wait for it. A row that a fill has installed since may
+    /// keep it from coming back.
     pub(super) fn is_awaited(&self, now: Millis) -> bool {
         now < self.taken + AWAITED_FOR && self.newer_rows.is_empty()
     }
