@@ -212,7 +212,7 @@ impl Background {
         if header.grown {
             coverage_mark!(CheckpointGrown);
         }
-        let (phase, todo) = self.first_phase(&homes, which, todo(&header, encoded.len()));
+        let (phase, todo) = self.first_phase(&homes, which, &header, encoded.len());
         self.checkpoint.run = Some(CheckpointRun {
             header,
             which,
@@ -231,12 +231,13 @@ impl Background {
         &self,
         homes: &[usize],
         which: u32,
-        blocks: VecDeque<Todo>,
+        header: &Header,
+        tables_len: usize,
     ) -> (CheckpointPhase, VecDeque<Todo>) {
         let is_headed = |&home: &usize| self.checkpoint.headed.contains(&AreaAt { home, which });
         match homes.iter().any(is_headed) {
             true => (CheckpointPhase::Erase, [Todo::Erase].into()),
-            false => (CheckpointPhase::Blocks, blocks),
+            false => (CheckpointPhase::Blocks, todo(header, tables_len)),
         }
     }
 
@@ -277,21 +278,14 @@ impl Background {
                     let mut data = AlignedBuf::copy_of(bytes);
                     data.set_len(round_up(bytes.len() as u64, BLOCK.into()) as usize);
                     let offset = run.header.tables_at() + from as u64;
-                    self.write_checkpoint(out, data, None, |areas, _, at| {
-                        (areas.device(at.home), areas.offset(at) + offset)
-                    });
+                    self.write_to_areas(out, data, offset);
                 }
                 Todo::Erase => {
-                    let data = AlignedBuf::zeroed(BLOCK as usize);
-                    self.write_checkpoint(out, data, None, |areas, _, at| {
-                        (areas.device(at.home), areas.offset(at))
-                    });
+                    self.write_to_areas(out, AlignedBuf::zeroed(BLOCK as usize), 0);
                 }
                 Todo::Header => {
                     let data = AlignedBuf::copy_of(&run.header.encode());
-                    self.write_checkpoint(out, data, None, |areas, _, at| {
-                        (areas.device(at.home), areas.offset(at))
-                    });
+                    self.write_to_areas(out, data, 0);
                 }
                 Todo::Flush(device) => {
                     run.in_flight += 1;
@@ -301,6 +295,13 @@ impl Background {
                 Todo::Check(part) => self.check_checkpoint(out, part),
             }
         }
+    }
+
+    /// Writes something other than a block to the area of each home, at this offset.
+    fn write_to_areas(&mut self, out: &mut Vec<Io>, data: AlignedBuf, offset: u64) {
+        self.write_checkpoint(out, data, None, |areas, _, at| {
+            (areas.device(at.home), areas.offset(at) + offset)
+        });
     }
 
     /// Writes a part of the checkpoint to all homes that it still goes to.

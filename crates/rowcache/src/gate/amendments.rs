@@ -237,12 +237,14 @@ impl<W> Gates<W> {
     ) -> Option<Opened<W, I>> {
         let wide = self.wide.read();
         let mut stripe = self.stripe(at.slot).lock();
-        if stripe.amendment_at(&wide, at).is_none() {
+        let Some(is_whole) = stripe.amendment_at(&wide, at).map(|one| one.is_whole()) else {
             drop((stripe, wide));
             self.end_amendment(at);
             return None;
+        };
+        if !is_whole {
+            return None;
         }
-        stripe.amendment_at(&wide, at).filter(|one| one.is_whole())?;
         let one = stripe.amendments.remove(&at.key).expect("it was found");
         // Every write that has begun since the unit was taken was acknowledged, after its gates had
         // been opened.

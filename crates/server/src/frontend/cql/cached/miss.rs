@@ -22,7 +22,7 @@ use super::awaited::{SoughtUnit, Waited};
 use super::fill::FillShape;
 use super::read::{Pending, allow, ask, is_allowed};
 use super::ring::carried;
-use super::sought::is_certain;
+use super::sought::may_be_in_unit;
 use super::state::CachedState;
 use crate::frontend::cql::Request;
 use crate::metrics::{CarriedFrom, MissReason, Path};
@@ -93,8 +93,7 @@ impl Filler<'_> {
         reason: MissReason,
         count: &CountedOnce,
     ) -> Brought {
-        // A row that may be found again later is not taken from the unit.
-        if is_certain(reason)
+        if may_be_in_unit(&self.shared.units, self.read, self.key, reason)
             && let Some(brought) = self.row_of_awaited(permission, count).await
         {
             return brought;
@@ -139,10 +138,6 @@ impl Filler<'_> {
         permission: CachePermission,
         count: &CountedOnce,
     ) -> Option<Brought> {
-        let has_units = self.key.has_clustering() && self.read.table.statics.is_empty();
-        if !has_units || self.shared.units.most_bytes() == 0 {
-            return None;
-        }
         let table = &self.read.table;
         let serves = |unit: &Unit| unit.row(table, self.key).is_ok();
         let began = || count.note(self.request, MissReason::Coalesced);

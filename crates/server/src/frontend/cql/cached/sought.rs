@@ -11,7 +11,7 @@ use afterglow_cql::plan::{ReadPlan, RowKey};
 use afterglow_engine::{FlashRead, Hit, Lookup};
 use afterglow_rowcache::entry::Row;
 use afterglow_rowcache::serve::CachePermission;
-use afterglow_rowcache::unit::Unanswered;
+use afterglow_rowcache::unit::{Unanswered, Units};
 
 use super::state::CachedState;
 use crate::metrics::{FrontEndMetrics, MissReason, Tier};
@@ -97,8 +97,7 @@ impl Sought<'_> {
     /// The row is missing for this reason.
     fn in_unit(&self, missing: MissReason) -> Found {
         let (cache, units) = (&self.shared.cache, &self.shared.units);
-        let has_units = self.key.has_clustering() && self.read.table.statics.is_empty();
-        if units.most_bytes() == 0 || !has_units || !is_certain(missing) {
+        if !may_be_in_unit(units, self.read, self.key, missing) {
             return Found::Missing(missing);
         }
         let reads_flash = || !units.is_beyond(self.unit_key(), cache.clock().now());
@@ -133,8 +132,20 @@ impl Sought<'_> {
     }
 }
 
+/// Whether a row that is missing for this reason may be taken from the unit of its partition. One
+/// that may be found again later is not.
+pub(super) fn may_be_in_unit(
+    units: &Units,
+    read: &ReadPlan,
+    key: &RowKey,
+    missing: MissReason,
+) -> bool {
+    let has_units = key.has_clustering() && read.table.statics.is_empty();
+    units.most_bytes() > 0 && has_units && is_certain(missing)
+}
+
 /// Whether a row that is missing for this reason is not found again later.
-pub(super) fn is_certain(missing: MissReason) -> bool {
+fn is_certain(missing: MissReason) -> bool {
     matches!(
         missing,
         MissReason::Absent
