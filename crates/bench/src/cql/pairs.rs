@@ -142,7 +142,7 @@ impl CqlBench<'_> {
         let _pinned =
             pin::Pinned::to(CLIENT_CORE).map_err(BenchError::io("keep the client on one core"))?;
         let result = run::run(&options, |_| ()).map_err(|e| BenchError::Void(e.to_string()))?;
-        if matches!(load.workload, Some(Workload::D | Workload::E)) {
+        if matches!(load.workload, Some(Workload::D | Workload::E | Workload::Inserts)) {
             table.records = result.records;
         }
         Ok(result)

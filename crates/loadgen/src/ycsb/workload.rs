@@ -24,6 +24,8 @@ pub enum Workload {
     F,
     /// Not of YCSB: 90 % reads of the 50 newest rows of a partition, 10 % new rows, zipfian.
     Feed,
+    /// Not of YCSB: new records alone. With reads for nothing D would reach twenty times that.
+    Inserts,
 }
 
 /// What an operation does.
@@ -78,12 +80,16 @@ impl Workload {
             Workload::E => OpMix::new(Action::Scan, 0.95, Action::Insert),
             Workload::F => OpMix::new(Action::Read, 0.5, Action::ReadModifyWrite),
             Workload::Feed => OpMix::new(Action::Scan, 0.9, Action::Insert),
+            Workload::Inserts => OpMix::new(Action::Insert, 1.0, Action::Read),
         }
     }
 
     /// Which records are asked for.
     pub fn distribution(self) -> Distribution {
-        if self == Workload::D { Distribution::Latest } else { Distribution::Zipfian }
+        match self {
+            Workload::D | Workload::Inserts => Distribution::Latest,
+            _ => Distribution::Zipfian,
+        }
     }
 
     /// Whether its table has partitions of several rows.
@@ -102,6 +108,7 @@ impl std::fmt::Display for Workload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Workload::Feed => f.write_str("feed"),
+            Workload::Inserts => f.write_str("inserts"),
             letter => write!(f, "YCSB {letter:?}"),
         }
     }
@@ -129,6 +136,7 @@ mod tests {
             (Workload::E, Scan, 95_000, Insert),
             (Workload::F, Read, 50_000, ReadModifyWrite),
             (Workload::Feed, Scan, 90_000, Insert),
+            (Workload::Inserts, Insert, 100_000, Read),
         ] {
             let count = counts(workload);
             assert!(count(first).abs_diff(share) < 500, "{workload}: {}", count(first));
