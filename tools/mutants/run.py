@@ -176,20 +176,20 @@ def simulate(binary, test, number, seeds, of=(0, 1)):
 
 def replay(binary, histories, number):
     """Runs what the simulation tells step by step, and the runs that once failed; the first that
-    fails, or None.
+    fails, or None. One that never ends finds nothing, and hides nothing that failed before it.
     """
     env = os.environ | {"AFTERGLOW_MUTANT": str(number), "RUST_BACKTRACE": "0"}
     command = [binary, *histories, "--test-threads=2"]
     # In the copy: property tests keep what failed beside their sources.
     try:
-        output = subprocess.run(
+        told = subprocess.run(
             command, cwd=TREE, env=env, capture_output=True, text=True, timeout=TIMEOUT
-        )
-    except subprocess.TimeoutExpired:
-        return None, None
-    if trace := re.search(r"regressions/(\S+) fails again", output.stdout):
+        ).stdout
+    except subprocess.TimeoutExpired as late:
+        told = (late.stdout or b"").decode()
+    if trace := re.search(r"regressions/(\S+) fails again", told):
         return "the kept run", trace[1]
-    failed = re.search(r"^test (\S+) \.\.\. FAILED$", output.stdout, re.MULTILINE)
+    failed = re.search(r"^test (\S+) \.\.\. FAILED$", told, re.MULTILINE)
     return ("the history", failed[1]) if failed else (None, None)
 
 

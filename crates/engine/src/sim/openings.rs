@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::scenarios::{NS, acknowledged, crash, get, pass, put, put_first_in_segment, world};
+use super::scenarios::{
+    NS, acknowledged, crash, get, pass, pass_until, put, put_first_in_segment, world,
+};
 use super::state::look_up;
 use super::world::{EPOCH, Life, World};
 use crate::api::{PutOptions, PutOutcome, RefuseReason};
@@ -105,9 +107,7 @@ pub(super) fn checkpoint(world: &mut World, life: &mut Life) {
     let before = life.core.stats().totals.checkpoints;
     life.core.streams.flush(u64::MAX, true);
     life.core.wait_lists.want();
-    while life.core.stats().totals.checkpoints == before {
-        pass(world, life, 1);
-    }
+    pass_until(world, life, |life| life.core.stats().totals.checkpoints > before);
 }
 
 /// Puts `gone`, takes a checkpoint, and removes it.
@@ -363,13 +363,11 @@ fn a_checkpoint_cut_short_spoils_none_that_an_attempt_before_has_left() {
         checkpoint(&mut world, &mut life);
         let failures = life.core.stats().totals.checkpoint_failures;
         life.core.wait_lists.want();
-        while !life.background.is_verifying_checkpoint() {
-            pass(&mut world, &mut life, 1);
-        }
+        pass_until(&mut world, &mut life, |life| life.background.is_verifying_checkpoint());
         world.machine.set_faults(SimFaults { read_error: 1.0, ..SimFaults::none() });
-        while life.core.stats().totals.checkpoint_failures == failures {
-            pass(&mut world, &mut life, 1);
-        }
+        pass_until(&mut world, &mut life, |life| {
+            life.core.stats().totals.checkpoint_failures > failures
+        });
         world.machine.set_faults(SimFaults::none());
         life.core.wait_lists.want();
         pass(&mut world, &mut life, moment as usize);

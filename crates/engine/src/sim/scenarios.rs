@@ -49,6 +49,19 @@ pub(super) fn pass(world: &mut World, life: &mut Life, turns: usize) {
     }
 }
 
+/// Passes until it is so. What never comes fails: a scenario that never ended would tell nothing.
+pub(super) fn pass_until(world: &mut World, life: &mut Life, is_so: impl Fn(&Life) -> bool) {
+    const MOST: usize = 10_000;
+    let came = (0..MOST).any(|_| {
+        let so = is_so(life);
+        if !so {
+            pass(world, life, 1);
+        }
+        so
+    });
+    assert!(came, "not so after {MOST} turns: {:?}", life.core.stats());
+}
+
 pub(super) fn put(life: &Life, key: &[u8], value: &[u8], expiry: u32) {
     let outcome =
         life.namespaces[NS].put(key, value, PutOptions { expiry, ..PutOptions::default() });
