@@ -54,6 +54,7 @@ HISTORIES = {
         "claims::tests",
         "refresh::tests",
         "amend::tests",
+        "row_change::tests",
     ],
     "ring": [
         "gates::tests",

@@ -2,8 +2,9 @@
 //! write, the next read is a hit with the new values.
 //!
 //! 1. [`RowChange::of`] takes the written values, the timestamp and the TTL from the request.
-//! 2. The gates of the write are closed. [`UpdatedRow::of`] looks at the cached row, which is then
-//!    dropped, and makes the row that the write leaves behind.
+//! 2. The gates of the write are closed. [`CachedRow::of`] looks at the cached row, which is then
+//!    dropped, and makes the row that the write leaves behind ([`UpdatedRow`]). A row on flash is
+//!    read while the write is under way ([`RowOnFlash`]). The write does not wait for it.
 //! 3. The write is sent, and acknowledged.
 //! 4. [`RowCache::replace`] installs the new row if nothing else has happened to it.
 //!
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::plan::{RowUpdate, TableSchema, ValueSource};
 use afterglow_cql::statement::Marker;
-use afterglow_engine::{Ack, Hit, Peek, PutOptions, PutOutcome};
+use afterglow_engine::{Ack, FlashRead, Hit, Lookup, Peek, PutOptions, PutOutcome};
 
 use crate::clock::Moment;
 use crate::entry::{ENDLESS, Origin};
@@ -143,63 +144,102 @@ fn number<'v, const N: usize>(
 pub(crate) enum CachedRow {
     /// It can be put back with the new values.
     Updatable(UpdatedRow),
-    /// It is on flash only, and is not read for this.
-    OnFlash,
+    /// It is on flash only.
+    OnFlash(Box<RowOnFlash>),
     /// It cannot be put back, or there is none.
     Dropped,
 }
 
-/// A row as the database has it once the write is acknowledged.
-pub(crate) struct UpdatedRow {
+/// The row that a write names, when the gates of the write have closed.
+struct NamedRow {
     key: Vec<u8>,
-    /// What is stored, and how.
-    value: Vec<u8>,
-    options: PutOptions,
     /// Its table's gate and its slot.
     gates: (u32, u32),
     /// Of the write.
     stamp: Stamp,
-    table: Arc<TableSchema>,
-    /// What it was servable under.
+    /// What it may be servable under.
     permission: CachePermission,
     /// Generation of the policies then.
     generation: u64,
+    /// Before the write is sent.
+    now: Moment,
+}
+
+/// A row on flash that a write names, as it is before the write. It is dropped meanwhile, so that
+/// only this read finds it.
+pub(crate) struct RowOnFlash {
+    row: NamedRow,
+    change: RowChange,
+    /// Until it is taken.
+    read: Option<FlashRead>,
+}
+
+/// A row as the database has it once the write is acknowledged.
+pub(crate) struct UpdatedRow {
+    row: NamedRow,
+    /// What is stored, and how.
+    value: Vec<u8>,
+    options: PutOptions,
+    table: Arc<TableSchema>,
     _pending: Pending,
 }
 
-impl UpdatedRow {
+impl CachedRow {
     /// Looks at the row that a write names. The gates of the write are closed, and the row is not
     /// dropped yet.
     pub(crate) fn of<W>(cache: &RowCache<W>, scope: &WriteScope, change: &RowChange) -> CachedRow {
-        let gate = gate_of(&change.table.keyspace, &change.table.name);
-        let row = scope.only_row().and_then(|(slot, key)| {
-            // Before the row is looked up: a write that drops it from here on has another stamp.
-            let stamp = cache.gates.sole_writer((gate, slot), cache.clock.now())?;
-            Some(((gate, slot), stamp, key))
-        });
-        let Some((gates, stamp, key)) = row else { return CachedRow::Dropped };
-        match cache.rows.peek(key) {
-            Peek::Absent => CachedRow::Dropped,
-            Peek::Flash => CachedRow::OnFlash,
-            Peek::Dram(hit) => UpdatedRow::from_hit(cache, (gates, stamp, key), &hit, change)
-                .map_or(CachedRow::Dropped, CachedRow::Updatable),
+        let Some(row) = NamedRow::of(cache, scope, change) else { return CachedRow::Dropped };
+        let found = match cache.rows.peek(&row.key) {
+            Peek::Absent => return CachedRow::Dropped,
+            Peek::Dram(hit) => Lookup::Hit(hit),
+            Peek::Flash => cache.rows.peek_flash(&row.key),
+        };
+        match found {
+            Lookup::Miss(_) => CachedRow::Dropped,
+            Lookup::Hit(hit) => {
+                row.after(cache, &hit, change).map_or(CachedRow::Dropped, CachedRow::Updatable)
+            }
+            Lookup::Flash(read) => {
+                let (change, read) = (change.clone(), Some(read));
+                CachedRow::OnFlash(Box::new(RowOnFlash { row, change, read }))
+            }
         }
     }
+}
 
-    fn from_hit<W>(
-        cache: &RowCache<W>,
-        (gates, stamp, key): ((u32, u32), Stamp, &[u8]),
-        hit: &Hit,
-        change: &RowChange,
-    ) -> Option<UpdatedRow> {
+impl RowOnFlash {
+    /// What to read; once.
+    pub(crate) fn take_read(&mut self) -> Option<FlashRead> {
+        self.read.take()
+    }
+
+    /// The row that the write leaves behind, once the read has found this.
+    pub(crate) fn after<W>(self, cache: &RowCache<W>, hit: &Hit) -> Option<UpdatedRow> {
+        self.row.after(cache, hit, &self.change)
+    }
+}
+
+impl NamedRow {
+    fn of<W>(cache: &RowCache<W>, scope: &WriteScope, change: &RowChange) -> Option<NamedRow> {
         // In a ring, what one instance knows of the other writes to a row is not all there is.
         if cache.shards.get().is_some() {
             return None;
         }
-        let (table, now) = (&change.table, cache.clock.moment());
+        let (slot, key) = scope.only_row()?;
+        let table = &change.table;
+        let gates = (gate_of(&table.keyspace, &table.name), slot);
+        // Before the row is looked up: a write that drops it from here on has another stamp.
+        let stamp = cache.gates.sole_writer(gates, cache.clock.now())?;
         let generation = cache.policies.generation();
         let permission = cache.cache_permission(table).ok()?;
-        let row = cache.accept(hit, permission, change.fingerprint).ok()?;
+        let (key, now) = (key.to_vec(), cache.clock.moment());
+        Some(NamedRow { key, gates, stamp, permission, generation, now })
+    }
+
+    /// The row as this change leaves it behind, where `hit` is what was cached before.
+    fn after<W>(self, cache: &RowCache<W>, hit: &Hit, change: &RowChange) -> Option<UpdatedRow> {
+        let (table, now) = (&change.table, self.now);
+        let row = cache.accept(hit, self.permission, change.fingerprint).ok()?;
         let (origin, _) = Origin::split(&hit.value)?;
         if origin.doubted {
             return None;
@@ -215,29 +255,19 @@ impl UpdatedRow {
                 now.unix.saturating_add(left)
             }
         };
-        let token = u64::from(gates.1) << (64 - SLOT_BITS);
+        let token = u64::from(self.gates.1) << (64 - SLOT_BITS);
         let options = PutOptions { expiry, group: group_of(table.id), token };
-        let (key, table) = (key.to_vec(), table.clone());
-        Some(UpdatedRow {
-            key,
-            value,
-            options,
-            gates,
-            stamp,
-            table,
-            permission,
-            generation,
-            _pending,
-        })
+        Some(UpdatedRow { row: self, value, options, table: table.clone(), _pending })
     }
 }
 
 impl<W> RowCache<W> {
     /// Installs a row that the database has acknowledged. False if something else has happened to
     /// it since the write began: another write, a hold, another permission.
-    pub(crate) fn replace(&self, row: &UpdatedRow) -> bool {
+    pub(crate) fn replace(&self, updated: &UpdatedRow) -> bool {
+        let row = &updated.row;
         let is_permitted = self.policies.generation() == row.generation
-            && self.cache_permission(&row.table) == Ok(row.permission);
+            && self.cache_permission(&updated.table) == Ok(row.permission);
         is_permitted
             && self.gates.replace(row.gates, row.stamp, || {
                 // When the journal is full it is kept for writes.
@@ -246,7 +276,7 @@ impl<W> RowCache<W> {
                     Ack::Done(PutOutcome::Refused(_)) => false,
                 };
                 self.rows.backpressure().is_none()
-                    && stored(self.rows.submit_put(&row.key, &row.value, row.options))
+                    && stored(self.rows.submit_put(&row.key, &updated.value, updated.options))
             })
     }
 }

@@ -1,5 +1,6 @@
 //! Random writes, fills and reads of one row, step by step in any order, before a database whose
-//! last write wins. Some writes are in doubt and sent again. Every hit is what the database has.
+//! last write wins. Some writes find their row on flash, late. Some are in doubt and sent again.
+//! Every hit is what the database has.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -111,6 +112,10 @@ impl Change {
 #[derive(Debug, Clone)]
 enum Step {
     Write(Change),
+    /// As a write whose row is on flash only.
+    WriteOfFlash(Change),
+    /// The read of its row is over.
+    Find(usize),
     /// The database takes a write.
     Take(usize),
     /// The answer comes. `known`: it says what happened.
@@ -142,19 +147,21 @@ fn step() -> impl Strategy<Value = Step> {
             Change::Set { time, marks, cells }
         },
     );
-    let change = prop_oneof![15 => set, 1 => time.prop_map(Change::Delete)];
+    let change = prop_oneof![15 => set, 1 => time.prop_map(Change::Delete)].boxed();
     prop_oneof![
-        1 => change.prop_map(Step::Write),
-        6 => any::<usize>().prop_map(Step::Take),
-        6 => (any::<usize>(), prop::bool::weighted(0.995))
+        1 => change.clone().prop_map(Step::Write),
+        1 => change.prop_map(Step::WriteOfFlash),
+        6 => any::<usize>().prop_map(Step::Find),
+        12 => any::<usize>().prop_map(Step::Take),
+        12 => (any::<usize>(), prop::bool::weighted(0.995))
             .prop_map(|(write, known)| Step::Answer { write, known }),
-        1 => any::<usize>().prop_map(Step::Doubt),
-        3 => any::<usize>().prop_map(Step::Settle),
-        1 => any::<usize>().prop_map(Step::Stray),
-        6 => Just(Step::Ask),
-        6 => any::<usize>().prop_map(Step::Look),
-        6 => any::<usize>().prop_map(Step::Install),
-        2 => Just(Step::Wait),
+        2 => any::<usize>().prop_map(Step::Doubt),
+        6 => any::<usize>().prop_map(Step::Settle),
+        2 => any::<usize>().prop_map(Step::Stray),
+        12 => Just(Step::Ask),
+        12 => any::<usize>().prop_map(Step::Look),
+        12 => any::<usize>().prop_map(Step::Install),
+        4 => Just(Step::Wait),
     ]
 }
 
@@ -166,6 +173,8 @@ struct Under {
     answered: bool,
     /// It is sent again.
     doubted: bool,
+    /// What a read of its row on flash will find.
+    hit: Option<Hit>,
 }
 
 impl Under {
@@ -218,6 +227,8 @@ struct World {
     hits: u64,
     /// Rows that followed a write.
     updated: u64,
+    /// Rows that were found on flash.
+    found: u64,
 }
 
 impl World {
@@ -231,17 +242,38 @@ impl World {
             now: 10,
             hits: 0,
             updated: 0,
+            found: 0,
         }
+    }
+
+    fn write(&mut self, change: &Change, of_flash: bool) {
+        self.now += 1;
+        let (change, time) = change.from(self.now);
+        let hit = self.stage.cache.peek(&self.stage.key).filter(|_| of_flash);
+        let mut write = self.stage.begin(&change.text(), Some(time));
+        // The same row, which is known only once it is read.
+        if of_flash && let Some(UpdatedRow { row, .. }) = write.updated.take() {
+            let (_, update) = self.stage.scope(&change.text());
+            let values = RowChange::of(&update.expect("it was updated"), &|_| None, Some(time));
+            let change = values.expect("it was updated");
+            write.on_flash = Some(Box::new(RowOnFlash { row, change, read: None }));
+        }
+        let (write, taken, answered, doubted) = (Some(write), false, false, false);
+        self.writes.push(Under { change, taken, write, answered, doubted, hit });
     }
 
     fn take(&mut self, step: &Step) {
         match step {
-            Step::Write(change) => {
-                self.now += 1;
-                let (change, time) = change.from(self.now);
-                let write = Some(self.stage.begin(&change.text(), Some(time)));
-                let (taken, answered, doubted) = (false, false, false);
-                self.writes.push(Under { change, taken, write, answered, doubted });
+            Step::Write(change) => self.write(change, false),
+            Step::WriteOfFlash(change) => self.write(change, true),
+            Step::Find(at) => {
+                if let Some(under) = chosen(&mut self.writes, *at)
+                    && let (Some(write), Some(hit)) = (&mut under.write, under.hit.take())
+                    && write.on_flash.is_some()
+                {
+                    write.found_on_flash(&hit);
+                    self.found += u64::from(write.updated.is_some());
+                }
             }
             Step::Take(at) => {
                 let under = chosen(&mut self.writes, *at);
@@ -332,22 +364,22 @@ impl World {
     }
 }
 
-/// Runs the steps. How many hits there were, how many rows followed a write, and how many writes
-/// were settled by sending them again.
-fn run(steps: &[Step]) -> Result<[u64; 3], TestCaseError> {
+/// Runs the steps. How many hits there were, how many rows followed a write, how many were found on
+/// flash for it, and how many writes were settled by sending them again.
+fn run(steps: &[Step]) -> Result<[u64; 4], TestCaseError> {
     let mut world = World::new();
     for step in steps {
         world.take(step);
         world.check(step)?;
     }
-    Ok([world.hits, world.updated, world.strays.len() as u64])
+    Ok([world.hits, world.updated, world.found, world.strays.len() as u64])
 }
 
 #[test]
 fn every_hit_is_what_the_database_has_whatever_was_put_back() {
-    let sums = [const { AtomicU64::new(0) }; 3];
+    let sums = [const { AtomicU64::new(0) }; 4];
     let mut runner =
-        TestRunner::new(Config { cases: 12, failure_persistence: None, ..Config::default() });
+        TestRunner::new(Config { cases: 16, failure_persistence: None, ..Config::default() });
     runner
         .run(&prop::collection::vec(step(), 4_000), |steps| {
             for (sum, some) in sums.iter().zip(run(&steps)?) {
@@ -356,7 +388,7 @@ fn every_hit_is_what_the_database_has_whatever_was_put_back() {
             Ok(())
         })
         .unwrap();
-    let [hits, updated, settled] = sums.map(AtomicU64::into_inner);
-    let shown = hits > 1_000 && updated > 50 && settled > 50;
-    assert!(shown, "{hits} hits, {updated} updates, {settled} settled: little was shown");
+    let [hits, updated, found, settled] = sums.map(AtomicU64::into_inner);
+    let shown = hits > 1_000 && updated > 50 && found > 20 && settled > 50;
+    assert!(shown, "{hits} hits, {updated} updates, {found} of flash, {settled} settled");
 }

@@ -137,6 +137,28 @@ impl Stage {
         stage
     }
 
+    /// As after a clean stop and a start: the row is on flash alone.
+    fn restarted(self) -> Stage {
+        let Stage { cache: of_before, clock, policies, index, schema, read, key, .. } = self;
+        let Stage { _engine, _directory, .. } = self;
+        _engine.close();
+        drop((_engine, of_before));
+        let engine = open_engine(_directory.path());
+        let intents = _directory.path().join("intents of the next start");
+        let cache = cache(&engine, &intents, &clock, &policies);
+        let _engine = engine;
+        Stage { cache, clock, policies, index, schema, read, key, _engine, _directory }
+    }
+
+    /// Reads the row that a write names from flash.
+    fn find(&self, write: &mut WriteInFlight<u32>) {
+        let read = write.take_flash_read().expect("the row is on flash");
+        assert!(write.take_flash_read().is_none(), "it is read once");
+        let bytes = self._engine.devices().read_at(read.device(), read.offset(), read.len());
+        let Lookup::Hit(hit) = read.finish(bytes) else { panic!("it is there") };
+        write.found_on_flash(&hit);
+    }
+
     fn scope(&self, text: &str) -> (WriteScope, Option<RowUpdate>) {
         let Plan::Write(plan) = analyse(&parse(text), &*self.schema, None) else {
             panic!("{text} is no write")
@@ -534,5 +556,7 @@ fn rows_to_be_put_back_take_a_bounded_number_of_bytes() {
     assert_eq!(stage.cache.pending.load(Ordering::Relaxed), MOST_PENDING);
 }
 
+#[path = "row_change_flash_tests.rs"]
+mod flash;
 #[path = "row_change_random_tests.rs"]
 mod random;

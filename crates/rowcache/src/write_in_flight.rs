@@ -3,7 +3,8 @@
 //! 1. [`WriteScope::add`] collects what it may touch, from its plan and bound values.
 //!    [`Index::is_weak`](crate::tables::Index::is_weak) says whether a fill may miss it.
 //! 2. [`RowCache::begin_write`] notes intents, closes gates, and drops rows (journalled).
-//! 3. The caller sends it. [`Answered::by_error`] says what an error means for it.
+//! 3. The caller sends it. Meanwhile it reads the written row from flash, where only flash has it
+//!    ([`WriteInFlight::take_flash_read`]). [`Answered::by_error`] says what an error means.
 //! 4. [`WriteInFlight::settle`] opens the gates and settles the intents. After an unknown outcome
 //!    it holds the gates, and keeps the intents as long. A write of one row may put the row back
 //!    with its new values first, while its gates are closed ([`WriteInFlight::settle_and_update`],
@@ -26,7 +27,7 @@ use std::sync::atomic::Ordering;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::plan::TableSchema;
-use afterglow_engine::Backpressure;
+use afterglow_engine::{Backpressure, FlashRead, Hit};
 
 use crate::clock::Millis;
 use crate::gate::{GateScope, Settled, Share};
@@ -34,7 +35,7 @@ use crate::intents::log::Noted;
 use crate::intents::words::Nature;
 use crate::refresh::{RowOfUnit, UnitLeft};
 use crate::row_cache::{RowCache, hold_of};
-use crate::row_change::{CachedRow, RowChange, UpdatedRow};
+use crate::row_change::{CachedRow, RowChange, RowOnFlash, UpdatedRow};
 use crate::write_scope::{Invalidation, WriteScope};
 
 /// Why the outcome of a write is not known.
@@ -101,10 +102,11 @@ pub struct WriteInFlight<W> {
     /// known.
     undropped: Option<Vec<Invalidation>>,
     /// The row to put back once the database has acknowledged the write.
-    updated: Option<UpdatedRow>,
+    pub(crate) updated: Option<UpdatedRow>,
     /// What it has in the unit of that row's partition.
     share: Option<Share<W>>,
-    on_flash: bool,
+    /// The row, where it is on flash only and was not found yet.
+    pub(crate) on_flash: Option<Box<RowOnFlash>>,
     settled: bool,
 }
 
@@ -132,7 +134,8 @@ pub enum RowOutcome {
     Updated,
     /// It is not cached.
     Dropped,
-    /// It is not cached: it was on flash only, where a write does not read it.
+    /// It is not cached: it was on flash only, and was not found there before the write was
+    /// answered.
     OnFlash,
 }
 
@@ -180,7 +183,7 @@ impl<W> RowCache<W> {
             undropped,
             updated: None,
             share: None,
-            on_flash: false,
+            on_flash: None,
             settled: false,
         };
         let Followed { change, unit_of } = followed;
@@ -188,9 +191,9 @@ impl<W> RowCache<W> {
             Some(row) => write.close_row(scope, &row),
             None => write.close(scope.gates()),
         }
-        match change.filter(|_| !weak).map(|change| UpdatedRow::of(self, scope, change)) {
+        match change.filter(|_| !weak).map(|change| CachedRow::of(self, scope, change)) {
             Some(CachedRow::Updatable(row)) => write.updated = Some(row),
-            Some(CachedRow::OnFlash) => write.on_flash = true,
+            Some(CachedRow::OnFlash(row)) => write.on_flash = Some(row),
             Some(CachedRow::Dropped) | None => {}
         }
         if write.undropped.is_none() {
@@ -277,6 +280,18 @@ impl<W> WriteInFlight<W> {
         self.share = self.cache.begin_unit_write(row);
     }
 
+    /// The read of the row that the write names, where the row is on flash only; once. It finds the
+    /// row as it is before the write, and goes on while the write is under way. A hit goes to
+    /// [`WriteInFlight::found_on_flash`].
+    pub fn take_flash_read(&mut self) -> Option<FlashRead> {
+        self.on_flash.as_mut()?.take_read()
+    }
+
+    /// The read of the row has found this.
+    pub fn found_on_flash(&mut self, hit: &Hit) {
+        self.updated = self.on_flash.take().and_then(|row| row.after(&self.cache, hit));
+    }
+
     /// The write was answered, and may have touched this as well
     /// ([`WriteScope::replaced`]). To be called before it is settled.
     pub fn widen(&mut self, more: &WriteScope) {
@@ -319,7 +334,7 @@ impl<W> WriteInFlight<W> {
         let cache = self.cache.clone();
         let outcome = match row {
             Some(row) if is_same && cache.replace(&row) => RowOutcome::Updated,
-            None if self.on_flash => RowOutcome::OnFlash,
+            None if self.on_flash.is_some() => RowOutcome::OnFlash,
             _ => RowOutcome::Dropped,
         };
         let share = share.filter(|_| is_same);
@@ -368,6 +383,7 @@ impl<W> WriteInFlight<W> {
     /// It will take long: its row is not put back, and takes no memory meanwhile.
     pub fn abandon_row(&mut self) {
         self.updated = None;
+        self.on_flash = None;
         self.share = None;
     }
 

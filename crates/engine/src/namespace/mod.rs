@@ -55,6 +55,13 @@ impl Namespace {
         self.core.peek(&self.ns, key)
     }
 
+    /// What flash has of a key that [`Namespace::peek`] has found there, for who is about to
+    /// replace it. Not counted as a lookup, finished or not. If the key is removed before the read
+    /// is finished, the outcome is what was there when this was called, or a miss.
+    pub fn peek_flash(&self, key: &[u8]) -> Lookup {
+        self.core.peek_flash(&self.ns, key)
+    }
+
     /// Announces that these keys are looked up next; the first [`PREFETCHED`](crate::PREFETCHED)
     /// count. Memory is asked at once for what all of them need in DRAM. It changes nothing;
     /// looking up several keys takes less time for it.

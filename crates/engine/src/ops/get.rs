@@ -99,6 +99,8 @@ struct Attempt {
     followed: u8,
     /// Its outcome counts as a hit or miss of its namespace.
     counted: bool,
+    /// If the read is dropped unfinished, that counts as a miss.
+    dropped_counts: bool,
 }
 
 // ---- Look up
@@ -127,7 +129,7 @@ impl Core {
             return Lookup::Hit(hit);
         }
         drop(shard);
-        look_up_on_flash(self, ns, key, hash, Attempt { followed: 0, counted: true })
+        look_up_on_flash(self, ns, key, hash, FIRST)
     }
 
     /// Where a key's object is, without a count and without a use of the object.
@@ -142,6 +144,13 @@ impl Core {
             None if shard.index.lookup(hash).is_some() => Peek::Flash,
             None => Peek::Absent,
         }
+    }
+
+    /// What flash has of a key, without a count.
+    pub(crate) fn peek_flash(self: &Arc<Self>, ns: &Arc<NamespaceState>, key: &[u8]) -> Lookup {
+        let hash = self.hash(ns.id, key);
+        let attempt = Attempt { counted: false, dropped_counts: false, ..FIRST };
+        look_up_on_flash(self, ns, key, hash, attempt)
     }
 
     /// Prefetches what a lookup of the first [`PREFETCHED`] of these keys in DRAM will touch. There
@@ -161,6 +170,9 @@ impl Core {
     }
 }
 
+/// The first attempt of a lookup.
+const FIRST: Attempt = Attempt { followed: 0, counted: true, dropped_counts: true };
+
 /// Looks up a key that is not in DRAM, for callers that count the outcome themselves. Only a read
 /// that is dropped is counted here.
 pub fn look_up_uncounted(
@@ -169,7 +181,7 @@ pub fn look_up_uncounted(
     key: &[u8],
     hash: u64,
 ) -> Lookup {
-    look_up_on_flash(core, ns, key, hash, Attempt { followed: 0, counted: false })
+    look_up_on_flash(core, ns, key, hash, Attempt { counted: false, ..FIRST })
 }
 
 /// Asks the index where on flash a key may be.
@@ -374,7 +386,7 @@ impl std::fmt::Debug for FlashRead {
 
 impl Drop for FlashRead {
     fn drop(&mut self) {
-        if !self.done {
+        if !self.done && self.attempt.dropped_counts {
             self.ns.counters.miss(MissReason::Abandoned);
         }
     }

@@ -5,6 +5,7 @@ use super::openings::checkpoint;
 use super::plan::{Setup, Size};
 use super::scenarios::{NS, copy_to_segment, crash, get, pass, put, put_first_in_segment, world};
 use super::world::{Life, World};
+use crate::api::MissReason;
 use crate::device::sim::{Crash, SimFaults, SimIo};
 use crate::ops::get::Lookup;
 use crate::segment::SegmentState;
@@ -343,4 +344,29 @@ fn a_reclaim_while_the_index_loads_does_not_write_again_what_the_journal_contrad
     assert!(world.machine.is_held_up(), "no test: the index is loaded");
     world.load(&mut life);
     assert!(get(&life, b"key").is_none(), "its removal was acknowledged");
+}
+
+/// Whoever replaces an object asks for it first, and removes it then.
+#[test]
+fn what_is_removed_before_its_read_is_over_is_found_without_a_count_and_does_not_come_back() {
+    let (mut world, mut life) = world(1);
+    put_first_in_segment(&mut world, &mut life, b"key", b"value");
+    let counted = |life: &Life| {
+        let stats = &life.core.stats().namespaces[NS];
+        (stats.hits, stats.misses)
+    };
+    let before = counted(&life);
+    let ask = |life: &Life| match life.namespaces[NS].peek_flash(b"key") {
+        Lookup::Flash(read) => read,
+        other => panic!("it is on flash: {other:?}"),
+    };
+    drop(ask(&life));
+    let read = ask(&life);
+    life.namespaces[NS].remove(b"key");
+    let bytes = life.core.set.read_at(read.device(), read.offset(), read.len());
+    let Lookup::Hit(hit) = read.finish(bytes) else { panic!("its bytes are there still") };
+    assert_eq!(*hit.value, *b"value");
+    assert!(matches!(life.namespaces[NS].peek_flash(b"key"), Lookup::Miss(MissReason::Absent)));
+    assert_eq!(counted(&life), before, "nothing is counted");
+    assert_eq!(get(&life, b"key"), None, "it does not come back");
 }

@@ -237,6 +237,11 @@ impl Node {
         matching.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
+    /// Reads of flash that lookups needed.
+    pub fn device_reads(&self) -> u64 {
+        self.parts.as_ref().expect("it runs").cache.stats().totals.device_reads
+    }
+
     /// The hottest keys and tables of the CQL front end.
     pub fn hot_keys(&self, named: bool) -> HotFrontEnd {
         let all = self.metrics.hot_keys(named).front_ends;

@@ -2,14 +2,16 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, QueryParams, ValuesBuilder};
 use afterglow_loadgen::cql::Prepared;
 use afterglow_testkit::fake_backend::{Faults, StatementKind};
+use tempfile::TempDir;
 
-use crate::node::{Client, House, one_text, wait_until};
+use crate::node::{Client, House, Setup, database, one_text, wait_until};
 
 const INSERT: &str = "INSERT INTO ks.wide (k, c, v) VALUES (?, ?, ?)";
 const UPDATE: &str = "UPDATE ks.wide SET v = ? WHERE k = 'a' AND c = 1";
@@ -234,4 +236,34 @@ fn whatever_writes_and_reads_race_the_cache_has_what_the_database_has() {
         }
     }
     assert!(outcomes(&house, "updated") > 0, "nothing was put to the test");
+}
+
+#[test]
+fn a_row_that_only_flash_has_is_read_while_its_write_is_on_its_way_and_follows_it() {
+    let (database, directory) = (database(), TempDir::new().unwrap());
+    let mut setup = Setup::new(directory.path(), &database, "ks.*=exclusive");
+    setup.planned_restart_grace = Duration::from_secs(3_600);
+    let node = setup.start();
+    let mut client = node.client(Version::V4);
+    set_at(&mut client, 1, "old", 10);
+    assert_eq!(client.wide("a", 1).as_deref(), Some("old"));
+    drop(client);
+    node.stop();
+    // With nothing in DRAM.
+    let node = setup.start();
+    let mut client = node.client(Version::V5);
+    let before = (database.reads(), node.device_reads());
+    let held = database.hold(StatementKind::Write);
+    thread::scope(|scope| {
+        let write = scope.spawn(|| set_at(&mut client, 1, "new", 11));
+        held.wait_for(1);
+        wait_until("the row is read", || node.device_reads() > before.1);
+        drop(held);
+        write.join().unwrap();
+    });
+    assert_eq!(client.wide("a", 1).as_deref(), Some("new"));
+    assert_eq!(database.reads(), before.0, "the read is a hit");
+    assert_eq!(node.count(&["write_outcomes_total", "\"updated\""]), 1);
+    drop(client);
+    node.stop();
 }

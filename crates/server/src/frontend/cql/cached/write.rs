@@ -1,7 +1,7 @@
 //! Carries a write out, in this order:
 //!
 //! 1. Note the intent, close the gates, drop the rows.
-//! 2. Send the write and await the answer.
+//! 2. Send the write and await the answer. Meanwhile a row that only flash has is read.
 //! 3. Drop what was made again under the same name meanwhile. Put the row back with its new values,
 //!    where they are known ([`update`]). Open the gates, settle the intent.
 //! 4. Begin to read the row again, where that pays ([`refresh`](super::refresh)).
@@ -18,6 +18,7 @@ use afterglow_rowcache::refresh::UnitLeft;
 use afterglow_rowcache::tables::Index;
 use afterglow_rowcache::write_in_flight::{Answered, Followed, Remains, RowOutcome};
 use afterglow_rowcache::write_scope::{Invalidation, Tables, WriteScope};
+use futures_util::future::{Either, select};
 
 use super::super::{Later, Operation, Request, SchemaStore, parsed};
 use super::outcome::{answered, count_outcome};
@@ -27,6 +28,7 @@ use super::state::CachedState;
 use super::write_level::is_weak;
 use super::{WriteInFlight, serial, update, write_in_ring};
 use crate::frontend::cql::bound::bound;
+use crate::frontend::cql::cluster::error::CallError;
 use crate::metrics::{Path, WriteScopeLabel};
 
 /// Takes a request that may change data.
@@ -108,10 +110,29 @@ impl Planned {
         GatedWrite { write, table: table.cloned(), repeatable }
     }
 
+    /// Sends the write. Where only flash has the row that it names, the row is read meanwhile, so
+    /// that it can follow the write. The write does not wait for the device: what is not found
+    /// before its answer is dropped.
+    async fn call(&mut self, write: &mut WriteInFlight) -> Result<Envelope, CallError> {
+        let Some(read) = write.take_flash_read() else { return self.request.call().await };
+        let (shared, state) = (&self.shared, self.request.client().reactor_state.clone());
+        let found = std::pin::pin!(shared.read(read, &state.metrics));
+        let call = std::pin::pin!(self.request.call());
+        match select(call, found).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right((found, call)) => {
+                if let Ok(hit) = found {
+                    write.found_on_flash(&hit);
+                }
+                call.await
+            }
+        }
+    }
+
     async fn carry_out(mut self, gated: GatedWrite) {
         let GatedWrite { mut write, table, repeatable } = gated;
         wait_for_attempts(&self.shared, &self.touched).await;
-        let answer = self.request.call().await;
+        let answer = self.call(&mut write).await;
         let Planned { shared, request, newest, touched, weak, .. } = self;
         if request.went_far() {
             write.weaken();
