@@ -27,7 +27,7 @@ const MOST_IN_FLIGHT: usize = 8192;
 const NAP: Duration = Duration::from_millis(1);
 
 /// A cache and what is in it.
-pub(super) struct Subject {
+pub(super) struct FilledCache {
     pub cache: Cache,
     pub ns: Namespace,
     pub objects: u64,
@@ -53,7 +53,7 @@ struct Asked {
     begin: Instant,
 }
 
-impl Subject {
+impl FilledCache {
     pub(super) fn new(cache: Cache, ns: Namespace, objects: u64, value: usize) -> io::Result<Self> {
         let devices = cache.devices().infos().len() as u16;
         let fd = |n| cache.device_fd(DeviceId(n)).ok_or_else(|| io::Error::other("no descriptor"));

@@ -25,7 +25,7 @@ use afterglow_engine::{Cache, Config, DeviceConfig, NamespaceOptions};
 use afterglow_loadgen::ycsb::{Distribution, KeyChooser};
 
 use self::{
-    load::{Measured, Subject},
+    load::{FilledCache, Measured},
     loops::LoopDevice,
     throttle::{Limit, Throttle},
     windows::Windows,
@@ -120,7 +120,7 @@ impl<'a> Bench<'a> {
 
     /// A cache on some of the devices, blank ones, filled with `most` bytes of objects or as the
     /// options say. It is opened anew, so that DRAM holds nothing.
-    fn fill(&self, on: std::ops::Range<usize>, most: u64) -> Result<Subject, BenchError> {
+    fn fill(&self, on: std::ops::Range<usize>, most: u64) -> Result<FilledCache, BenchError> {
         let (options, on) = (self.options, &self.devices[on]);
         on.iter().try_for_each(LoopDevice::wipe)?;
         let dir = self.scratch.path().join("cache");
@@ -145,13 +145,13 @@ impl<'a> Bench<'a> {
         drop((ns, cache));
         let (cache, ns) = open()?;
         store::wait_until(&cache, "loading the index", |s| !s.loading)?;
-        let subject = Subject::new(cache, ns, objects, options.value);
+        let subject = FilledCache::new(cache, ns, objects, options.value);
         subject.map_err(BenchError::io("read the devices"))
     }
 
     fn measure(
         &self,
-        subject: &Subject,
+        subject: &FilledCache,
         what: &str,
         chooser: &mut KeyChooser,
         length: Duration,
@@ -192,7 +192,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Measures the set, and returns the lookups a second of zipfian reads in the end.
-    fn set(&self, subject: &Subject, sum: f64, report: &mut Report) -> Result<f64, BenchError> {
+    fn set(&self, subject: &FilledCache, sum: f64, report: &mut Report) -> Result<f64, BenchError> {
         let chooser = |kind| KeyChooser::new(kind, subject.objects);
         let (mut uniform, mut zipfian) =
             (chooser(Distribution::Uniform), chooser(Distribution::Zipfian));
@@ -254,7 +254,12 @@ impl<'a> Bench<'a> {
     }
 
     /// The fastest device hangs and answers again, then it is pulled out.
-    fn outages(&self, subject: &Subject, rate: f64, report: &mut Report) -> Result<(), BenchError> {
+    fn outages(
+        &self,
+        subject: &FilledCache,
+        rate: f64,
+        report: &mut Report,
+    ) -> Result<(), BenchError> {
         let reads = &self.options.reads;
         let fastest = (0..reads.len()).max_by_key(|&n| reads[n]).expect("there are devices");
         let rate = rate * LOADED;
