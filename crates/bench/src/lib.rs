@@ -2,6 +2,7 @@
 //! is judged by, and of the front ends.
 //!
 //! - [`device`] measures what the device can do, [`engine`] what is left of it through the cache.
+//! - [`devices`] measures what several devices of unequal speed give, and what is left of them.
 //! - [`memory`] measures what an object costs in DRAM.
 //! - [`recovery`] measures how soon a cache of many objects serves again.
 //! - [`traces`] replays public traces and compares hit ratios and flash writes with other policies.
@@ -15,6 +16,7 @@ pub mod alloc;
 pub mod comparison;
 pub mod cql;
 pub mod device;
+pub mod devices;
 pub mod engine;
 mod fio;
 pub mod memcache;

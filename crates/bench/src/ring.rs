@@ -2,10 +2,11 @@
 
 #![allow(unsafe_code)]
 
-use std::{io, os::fd::RawFd};
+use std::{io, os::fd::RawFd, time::Duration};
 
 use afterglow_engine::device::AlignedBuf;
 use io_uring::{IoUring, opcode, types};
+use rustix::io::Errno;
 
 /// A read that has ended.
 pub struct Finished<T> {
@@ -17,6 +18,8 @@ pub struct Finished<T> {
 
 /// Reads that have ended, handed out at once.
 const AT_ONCE: usize = 8;
+/// What a wait with a limit ends with when nothing has happened.
+const TIME_IS_OVER: i32 = Errno::TIME.raw_os_error();
 
 /// Up to `depth` reads in flight. Buffers belong to the ring until their read has ended.
 pub struct ReadRing<T> {
@@ -90,6 +93,25 @@ impl<T> ReadRing<T> {
                 Err(e) => return Err(e),
             }
         }
+        self.reap(out);
+        Ok(())
+    }
+
+    /// The same, for `longest` at most: nothing may have ended then.
+    pub fn wait_for(&mut self, longest: Duration, out: &mut Vec<Finished<T>>) -> io::Result<()> {
+        let time = types::Timespec::from(longest);
+        let args = types::SubmitArgs::new().timespec(&time);
+        match self.ring.submitter().submit_with_args(1, &args) {
+            Err(e) if e.raw_os_error() == Some(TIME_IS_OVER) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+            Ok(_) => {}
+        }
+        self.reap(out);
+        Ok(())
+    }
+
+    fn reap(&mut self, out: &mut Vec<Finished<T>>) {
         for completion in self.ring.completion().take(AT_ONCE) {
             let at = completion.user_data() as usize;
             let (tag, buf) =
@@ -102,7 +124,6 @@ impl<T> ReadRing<T> {
             };
             out.push(Finished { tag, result });
         }
-        Ok(())
     }
 }
 

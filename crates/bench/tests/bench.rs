@@ -77,6 +77,36 @@ fn reports_are_written_where_asked_and_flags_are_checked() {
     assert!(text(&output.stderr).contains("multiple of 512"), "{}", text(&output.stderr));
 }
 
+/// Whether loop devices and a control group that throttles are there, for root alone.
+fn may_throttle() -> bool {
+    let there = |path: &str| std::path::Path::new(path).exists();
+    let throttles = there("/sys/fs/cgroup/blkio/blkio.throttle.read_iops_device")
+        || std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers")
+            .is_ok_and(|controllers| controllers.split_whitespace().any(|c| c == "io"));
+    let may_write = std::fs::OpenOptions::new().write(true).open("/dev/loop-control").is_ok();
+    throttles && may_write
+}
+
+#[test]
+fn devices_are_measured_and_nothing_is_left_of_them() {
+    if !may_throttle() {
+        eprintln!("skipped: needs root, loop devices and a control group that throttles");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().to_str().unwrap();
+    let flags = ["--size", "64MiB,64MiB", "--iops", "5000,20000", "--fill", "40"];
+    let short = ["--seconds", "0.3", "--balance", "0", "--outage", "0", "--json", "-"];
+    let output = bench(&[&["devices", "--dir", at], &flags[..], &short[..]].concat());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}{}", text(&output.stdout), text(&output.stderr)));
+    let set = &report["sections"][1]["series"][0];
+    assert_eq!(set["name"], "uniform, at first");
+    assert!(set["runs"][0]["operations"].as_u64().unwrap() > 0, "{report:#}");
+    assert_eq!(report["grids"][0]["columns"].as_array().unwrap().len(), 5, "{report:#}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "what it made is gone");
+}
+
 /// A tiny run of a benchmark that prints its report, and the report.
 fn report(arguments: &[&str]) -> (serde_json::Value, Output) {
     let output = bench(arguments);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use afterglow_bench::{
-    BenchError, alloc, cql, device, engine, find_fio, memcache, memory, recovery, traces,
+    BenchError, alloc, cql, device, devices, engine, find_fio, memcache, memory, recovery, traces,
 };
 use afterglow_cql::frame::Version;
 use afterglow_loadgen::ycsb::Workload;
@@ -26,6 +26,9 @@ pub(super) enum Benchmark {
     DeviceLimit(DeviceLimit),
     /// Random gets from flash, submitted and blocking, beside the device's limit; DRAM hits
     Engine(Engine),
+    /// Several devices of unequal speed as one cache: its rate beside the sum of theirs, and what a
+    /// device costs that hangs or is pulled out. Needs root, loop devices and control groups
+    Devices(Devices),
     /// Memory per object, what a miss costs, whether the memory budget holds during a bulk load
     Memory(Memory),
     /// How soon a cache of many objects serves again after a clean stop and after kill -9
@@ -102,6 +105,43 @@ pub(super) struct Engine {
     /// Pairs of runs
     #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
+    #[command(flatten)]
+    output: ReportOutput,
+}
+
+#[derive(Args)]
+pub(super) struct Devices {
+    /// Directory to make the devices' files and the cache in; one in memory, such as /dev/shm, has
+    /// no speed of its own
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Size of each device
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "1GiB,1GiB")]
+    size: Vec<Size>,
+    /// Reads a second of each device
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "500,2000", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    iops: Vec<u64>,
+    /// How much of the flash is filled, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=90))]
+    fill: u32,
+    /// Memory of the cache: little, so that gets reach flash
+    #[arg(long, value_name = "SIZE", default_value = "32MiB")]
+    memory: Size,
+    /// Size of values
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    value: Size,
+    /// Gets in flight
+    #[arg(long, value_name = "NUMBER", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    depth: u16,
+    /// Seconds of each run
+    #[arg(long, value_name = "SECONDS", default_value_t = 15.0)]
+    seconds: f64,
+    /// Seconds of zipfian reads between their first and their last run
+    #[arg(long, value_name = "SECONDS", default_value_t = 300.0)]
+    balance: f64,
+    /// Seconds of load before a device fails, meanwhile, and afterwards; 0 leaves that out
+    #[arg(long, value_name = "SECONDS", default_value_t = 15.0)]
+    outage: f64,
     #[command(flatten)]
     output: ReportOutput,
 }
@@ -315,6 +355,7 @@ pub(super) fn run(bench: Benchmark) -> Result<(), Failure> {
     let (report, output) = match bench {
         Benchmark::DeviceLimit(o) => (device::limit(&o.options()?), o.output),
         Benchmark::Engine(o) => (engine::engine(&o.options()), o.output),
+        Benchmark::Devices(o) => (devices::devices(&o.options()?), o.output),
         Benchmark::Memory(o) => (memory::memory(&o.options()), o.output),
         Benchmark::Recovery(o) => (recovery::recovery(&o.options()?), o.output),
         Benchmark::Traces(o) => (traces::traces(&o.options()), o.output),
@@ -360,6 +401,28 @@ impl Engine {
             seconds: self.seconds,
             runs: self.runs.into(),
         }
+    }
+}
+
+impl Devices {
+    fn options(&self) -> Result<devices::DevicesOptions, Failure> {
+        if self.size.len() != self.iops.len() || self.size.len() < 2 {
+            return Err(Failure::usage(
+                "error: give --size and --iops of two devices or more, one of each for each",
+            ));
+        }
+        Ok(devices::DevicesOptions {
+            dir: self.dir.clone(),
+            sizes: self.size.iter().map(|size| size.get().next_multiple_of(4096)).collect(),
+            reads: self.iops.clone(),
+            fill: self.fill,
+            memory: self.memory.get(),
+            value: self.value.get() as usize,
+            depth: self.depth.into(),
+            seconds: self.seconds,
+            balance: self.balance,
+            outage: self.outage,
+        })
     }
 }
 
