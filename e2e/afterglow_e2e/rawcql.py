@@ -181,6 +181,15 @@ class RawClient:
     def execute(self, prepared_id, *values, **options):
         return self.request(EXECUTE, short_bytes(prepared_id) + parameters(values, **options))
 
+    def batch(self, *statements, kind=0, consistency=ONE):
+        """Statements of one BATCH, each a text and its values; `kind`: 0 logged, 1 not."""
+        body = struct.pack(">BH", kind, len(statements))
+        for text, *values in statements:
+            body += b"\0" + long_string(text)
+            body += struct.pack(">H", len(values)) + b"".join(map(value, values))
+        flags = ">HI" if self.version >= 5 else ">HB"
+        return self.request(BATCH, body + struct.pack(flags, consistency, 0))
+
     def _exactly(self, length):
         if not self.segmented:
             return self._raw(length)

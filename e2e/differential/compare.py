@@ -25,7 +25,8 @@ ALLOWED = {
     "pages of system tables": "Afterglow answers for the system tables of its own and gives them whole",
     "rows that a projection hides": "Cassandra finds no row where what is asked for has expired, marker and all, and "
     "another column that an older SSTable has lives on; with that column asked for it does, and Afterglow always",
-    "cells in paging states": "a paging state may name a list's cell by its id, which has the coordinator's clock",
+    "cells in paging states": "a paging state may name a list's cell, or a row whose key the server made, by its id, "
+    "which has the coordinator's clock",
 }
 
 

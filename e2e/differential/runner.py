@@ -67,7 +67,7 @@ class Grammar(Reads, Writes, Stories):
         return self.given[-1] if luck < 0.9 else self.random.choice(self.given)
 
     def statement(self):
-        """The next statement."""
+        """The next statement, or the kind and the statements of a BATCH request."""
         random = self.random
         luck = random.random()
         if self.told and luck < 0.9 or luck < 0.05:
@@ -267,6 +267,8 @@ class Runner:
             if statement.table is None or not statement.table.alters or random.random() < 0.9:
                 return self.execute(statement, version)
         statement = self.grammar.statement()
+        if isinstance(statement, tuple):
+            return self.batch(version, *statement)
         if statement.kind in ("schema change", "truncate"):
             return self.query(statement, version)
         if random.random() < (0.35 if statement.markers else 0.06):
@@ -365,9 +367,9 @@ class Runner:
         flags = struct.pack(">I", 0) if version >= 5 else b""
         return rawcql.PREPARE, rawcql.long_string(side.text(statement.text)) + flags, 0
 
-    def batch(self, version):
-        """A BATCH request of texts and prepared statements."""
-        kind, statements = self.grammar.batched()
+    def batch(self, version, *batched):
+        """A BATCH request of texts and prepared statements: these, or random ones."""
+        kind, statements = batched or self.grammar.batched()
         whole = self.grammar.fixed(f"batch {('logged', 'unlogged', 'of counters')[kind]}", "")
         whole.text = "; ".join(statement.text for statement in statements)
         whole.conditional = any(statement.conditional for statement in statements)
@@ -553,7 +555,6 @@ class Runner:
         if statement.table is not None:
             here = [write for write in self.recent if f".{statement.table.name}" in write]
             lines += [f"  before: {write}" for write in here[-12:]]
-        if statement.table is not None:
             lines += self.evidence(statement.table)
             self.empty(statement.table)
         self.differences.append("\n".join(lines))

@@ -152,8 +152,8 @@ def test_a_static_value_ends_in_every_row(cached, direct, table):
 def test_indexed_tables_are_cached_and_views_and_counters_are_not(
     cached, direct, table, expect, settle
 ):
-    # Through Afterglow, which answers after the last event of the change. The event of an index that
-    # comes later would drop the row between a write and its read.
+    # Through Afterglow, which answers after the last event of the change. The event of an index
+    # that comes later would drop the row between a write and its read.
     cached.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v text)")
     cached.execute(f"CREATE INDEX ON {table} (v)")
     cached.execute(f"CREATE TABLE {table}_counter (k int PRIMARY KEY, n counter)")

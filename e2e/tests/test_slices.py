@@ -169,3 +169,76 @@ def test_rows_of_several_partitions_are_the_databases_own(kind, table, clients, 
             assert answer.message == expected.message, f"{text} {values} {page}"
     hits = afterglow.metrics().hits() - before
     assert hits > READS / 2, f"{hits:g} hits of {READS} reads"
+
+
+def written_and_new(random, table, row, v):
+    """Statements of a batch: they write a row of partition 1, one more of it whose key the database
+    makes, and mostly one of a partition that is new.
+    """
+    (partition, c), insert = row, f"INSERT INTO {table} (k, c, v) VALUES"
+    named = (
+        (f"{insert} (?, ?, ?)", partition, c, v),
+        (f"UPDATE {table} SET v = ? WHERE k = ? AND c = ?", v, partition, c),
+        (f"DELETE FROM {table} WHERE k = ? AND c = ?", partition, c),
+    )
+    some = [random.choice(named), (f"{insert} (?, now(), ?)", partition, v)]
+    if random.random() < 0.7:
+        some.append((f"{insert} (uuid(), now(), ?)", v))
+    return random.sample(some, len(some))
+
+
+@pytest.mark.parametrize("order", ("ASC", "DESC"))
+@pytest.mark.parametrize("form", ("request", "text"))
+def test_a_slice_has_the_rows_whose_keys_the_database_makes_in_a_batch(
+    form, order, table, clients, afterglow, direct
+):
+    """One named row of the partition comes with them, and is not all that there is to read."""
+    random = randomness.Random(f"batches {form} {order}")
+    past, through = clients
+    made = through.query(
+        f"CREATE TABLE {table} (k uuid, c timeuuid, v int, PRIMARY KEY (k, c)) "
+        f"WITH CLUSTERING ORDER BY (c {order})"
+    )
+    assert made.error is None, made
+    partition = uuid.UUID(int=1).bytes
+    timeuuid = next(kind for kind in KINDS if kind.name == "timeuuid")
+    there = [timeuuid.make(random)[1] for _ in range(20)]
+    for c in there:
+        text = f"INSERT INTO {table} (k, c, v) VALUES (?, ?, ?)"
+        assert through.query(text, partition, c, bytes(4)).error is None
+    slices = [
+        f"SELECT c, v FROM {table} WHERE k = ? ORDER BY c {way} LIMIT {limit}"
+        for way in ("ASC", "DESC")
+        for limit in (10, 1000)
+    ]
+
+    def same(ask, *values):
+        expected, found = (client.query(ask, *values) for client in (past, through))
+        assert found.error is None, f"{ask}: {found}"
+        assert found.message == expected.message, f"{ask} {values}"
+
+    for ask in slices:
+        same(ask, partition)
+    before = afterglow.metrics().hits()
+    for number in range(READS):
+        v = (number + 1).to_bytes(4, "big")
+        batch = written_and_new(random, table, (partition, random.choice(there)), v)
+        kind = random.choice((0, 1))
+        if form == "text":
+            texts = "; ".join(text for text, *_ in batch)
+            values = [value for _, *values in batch for value in values]
+            begin = ("BEGIN BATCH", "BEGIN UNLOGGED BATCH")[kind]
+            written = through.query(f"{begin} {texts}; APPLY BATCH", *values)
+        else:
+            written = through.batch(*batch, kind=kind)
+        assert written.error is None, f"{batch}: {written}"
+        ask = random.choice(slices)
+        for _ in range(2):
+            same(ask, partition)
+        # The rows of new partitions too, whose keys only a scan finds.
+        found = direct.execute(f"SELECT k FROM {table} WHERE v = {number + 1} ALLOW FILTERING")
+        for key in {row.k.bytes for row in found} - {partition}:
+            for _ in range(2):
+                same(slices[0], key)
+    hits = afterglow.metrics().hits() - before
+    assert hits > READS / 2, f"{hits:g} hits"

@@ -373,6 +373,14 @@ impl<W> Gates<W> {
         Join::Lead(Ticket { gates, table, slot, key: key.into(), id, weak, doubted, done: false })
     }
 
+    /// Whether no gate of a row is held or weak: a fill that begins now sees every acknowledged
+    /// write. `row`: its table and slot.
+    pub fn is_undoubted(&self, (table, slot): (u32, u32), now: Millis) -> bool {
+        let wide = self.wide.read();
+        let stripe = self.stripe(slot).lock();
+        !(wide.is_held(table, now) || stripe.is_held(slot, now))
+    }
+
     /// For the one write that may touch a row now, whose gates are closed: its stamp, with which it
     /// may [replace](Gates::replace) the row. `None` if another such write has not ended, or a gate
     /// is held or weak. `row`: its table and slot.

@@ -1,7 +1,8 @@
 //! May a cached row be served?
 //!
 //! 1. [`fits`]: would the database answer a request with these parameters with a whole row?
-//! 2. [`Index::answers`](crate::tables::Index::answers): is that so at this consistency level?
+//! 2. [`Index::answers`](crate::tables::Index::answers): is that so at this consistency level? If
+//!    it is while no write is in doubt, [`RowCache::is_undoubted`] and [`RowCache::is_doubted`].
 //! 3. [`RowCache::cache_permission`]: may rows of the table be served now, and under which
 //!    permission? It looks at policy, lease and claim.
 //! 4. [`RowCache::look_up`]: asks the engine. It finds no row that a write has dropped.
@@ -19,9 +20,11 @@ use afterglow_engine::{Hit, Lookup, Peek};
 use bytes::Bytes;
 
 use crate::entry::{ENDLESS, Origin, Row, Unit};
+use crate::gate::slot_of;
 use crate::policy::Policy;
 use crate::row_cache::{NO_CLAIM, RowCache};
 use crate::shards::claim_of;
+use crate::write_scope::{gate_of, token_of};
 
 /// Under what a table's rows are cached at this moment: the cache permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,6 +234,31 @@ impl<W> RowCache<W> {
     ) -> Result<Unit, NotServed> {
         let unit = self.accept_value(hit, cache_permission)?;
         Unit::checked(unit, fingerprint).ok_or(NotServed::Unusable)
+    }
+
+    /// Whether whatever of a partition is cached undoubted now, or filled from now on, has every
+    /// write that was acknowledged to anybody. Only under `exclusive` are all of them known here,
+    /// and only outside a ring all of those that fills may miss. `key`: of a row or unit.
+    pub fn is_undoubted(
+        &self,
+        table: &TableSchema,
+        key: &RowKey,
+        cache_permission: CachePermission,
+    ) -> bool {
+        if self.shards.get().is_some()
+            || !matches!(cache_permission, CachePermission::Exclusive { .. })
+        {
+            return false;
+        }
+        let gate = gate_of(&table.keyspace, &table.name);
+        let slot = slot_of(token_of(gate, key.partition_key()));
+        self.gates.is_undoubted((gate, slot), self.clock.now())
+    }
+
+    /// Whether a fill that may have missed a write brought what was found. The gates may say
+    /// nothing of it any more.
+    pub fn is_doubted(&self, hit: &Hit) -> bool {
+        Origin::split(&hit.value).is_none_or(|(origin, _)| origin.doubted)
     }
 
     fn accept_value(

@@ -15,6 +15,18 @@ use crate::write_scope::{Tables, WriteScope, gate_of};
 /// answer.
 pub const FILL_AT: Consistency = Consistency::LocalQuorum;
 
+/// Whether what is read at [`FILL_AT`] answers a read at another level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answers {
+    /// As the database would.
+    Always,
+    /// If no write that the fill may miss has come before. Where replicas are in several data
+    /// centres, a QUORUM read sees some of those, such as one at TWO.
+    Undoubted,
+    /// Never, or it is not known.
+    Never,
+}
+
 /// One snapshot of the schema, indexed.
 pub struct Index {
     schema: Arc<Schema>,
@@ -70,24 +82,23 @@ impl Index {
     }
 
     /// Whether a row that was read at LOCAL_QUORUM in `data_center` answers a read of the table at
-    /// this level. At least as many replicas must have been asked, of all that there are. In doubt
-    /// no.
+    /// this level.
     pub fn answers(
         &self,
         table: Uuid,
         consistency: Consistency,
         data_center: Option<&str>,
-    ) -> bool {
+    ) -> Answers {
         if matches!(
             consistency,
             Consistency::One | Consistency::LocalOne | Consistency::LocalQuorum
         ) {
-            return true;
+            return Answers::Always;
         }
         let keyspace = self.by_id.get(&table).map(|(_, table)| table.keyspace.as_str());
         let replication = keyspace.and_then(|keyspace| self.schema.replication(keyspace));
         let replicas = replication.and_then(|options| Replicas::of(options, data_center));
-        replicas.is_some_and(|replicas| replicas.answers(consistency))
+        replicas.map_or(Answers::Never, |replicas| replicas.answers(consistency))
     }
 }
 
@@ -152,16 +163,21 @@ impl Replicas {
         Some(Replicas { local, all: counts.iter().map(|(_, n)| n).sum() })
     }
 
-    fn answers(self, read_at: Consistency) -> bool {
+    /// In one data centre a local quorum must ask as many replicas as the level. In several it must
+    /// see every write at QUORUM, which the replicas elsewhere may have acknowledged first.
+    fn answers(self, read_at: Consistency) -> Answers {
         let asked = quorum(self.local);
-        let wanted = match read_at {
-            Consistency::Two => 2,
-            Consistency::Three => 3,
-            Consistency::Quorum => quorum(self.all),
+        let one_place = self.local == self.all;
+        match read_at {
+            Consistency::Two if one_place && asked >= 2 => Answers::Always,
+            Consistency::Three if one_place && asked >= 3 => Answers::Always,
+            Consistency::Quorum if one_place => Answers::Always,
+            Consistency::Quorum if self.local > 0 && !self.may_miss(Consistency::Quorum) => {
+                Answers::Undoubted
+            }
             // Elsewhere as well, with a round of Paxos, or not for reads.
-            _ => return false,
-        };
-        self.local == self.all && wanted <= asked
+            _ => Answers::Never,
+        }
     }
 
     fn may_miss(self, written_at: Consistency) -> bool {
@@ -261,13 +277,86 @@ mod tests {
     fn a_local_quorum_answers_for_as_many_replicas_where_there_are_no_others() {
         use Consistency::{All, EachQuorum, LocalSerial, Quorum, Serial, Three, Two};
         let answered = |local, all| {
-            let at = |consistency| Replicas { local, all }.answers(consistency);
+            let at = |consistency| Replicas { local, all }.answers(consistency) == Answers::Always;
             [Two, Three, Quorum, EachQuorum, All, Serial, LocalSerial].map(at)
         };
         assert_eq!(answered(1, 1), [false, false, true, false, false, false, false]);
         assert_eq!(answered(3, 3), [true, false, true, false, false, false, false]);
         assert_eq!(answered(5, 5), [true, true, true, false, false, false, false]);
         assert_eq!(answered(3, 6), [false; 7]);
+    }
+
+    /// Every set of replicas, the local ones in the lowest bits.
+    fn sets(replicas: u32) -> impl Iterator<Item = u32> {
+        0..1 << replicas
+    }
+
+    /// What may have acknowledged a write at this level that was sent to us: every set that does.
+    fn acknowledging(level: Consistency, local: u32, all: u32) -> Vec<u32> {
+        let here = (1 << local) - 1;
+        let is_enough = |set: &u32| match level {
+            Consistency::LocalOne => (set & here).count_ones() >= 1,
+            Consistency::LocalQuorum => (set & here).count_ones() >= quorum(local),
+            // Replicas elsewhere may be of one data centre or of several: in one at least.
+            Consistency::EachQuorum => {
+                let elsewhere = all - local;
+                (set & here).count_ones() >= quorum(local)
+                    && (elsewhere == 0 || (set & !here).count_ones() >= 1)
+            }
+            Consistency::One => set.count_ones() >= 1,
+            Consistency::Two => set.count_ones() >= 2,
+            Consistency::Three => set.count_ones() >= 3,
+            Consistency::Quorum => set.count_ones() >= quorum(all),
+            Consistency::All => set.count_ones() == all,
+            other => unreachable!("{other:?} is acknowledged by none"),
+        };
+        sets(all).filter(is_enough).collect()
+    }
+
+    #[test]
+    fn a_fill_sees_what_every_local_quorum_must_meet_wherever_a_write_was_acknowledged() {
+        use Consistency::{All, EachQuorum, LocalOne, LocalQuorum, One, Quorum, Three, Two};
+        for (local, elsewhere) in (1..=6).flat_map(|local| (0..=4).map(move |more| (local, more))) {
+            let (all, replicas) = (local + elsewhere, Replicas { local, all: local + elsewhere });
+            let fills: Vec<u32> =
+                sets(local).filter(|set| set.count_ones() == quorum(local)).collect();
+            let meets = |reads: &[u32], writes: &[u32]| {
+                reads.iter().all(|read| writes.iter().all(|write| read & write != 0))
+            };
+            for level in [One, LocalOne, Two, Three, Quorum, LocalQuorum, EachQuorum, All] {
+                let writes = acknowledging(level, local, all);
+                let seen = meets(&fills, &writes);
+                // No replica is enough for a level that asks more than there are.
+                if !writes.is_empty() {
+                    assert_eq!(!replicas.may_miss(level), seen, "{level:?} of {replicas:?}");
+                }
+            }
+            let seen = meets(&fills, &acknowledging(Quorum, local, all));
+            let expected = match (elsewhere, seen) {
+                (0, _) => Answers::Always,
+                (_, true) => Answers::Undoubted,
+                (_, false) => Answers::Never,
+            };
+            assert_eq!(replicas.answers(Quorum), expected, "{replicas:?}");
+        }
+    }
+
+    #[test]
+    fn quorum_over_several_data_centres_is_answered_beside_few_replicas_elsewhere() {
+        use Consistency::{All, EachQuorum, LocalSerial, Quorum, Serial, Three, Two};
+        let answers = |local, all| Replicas { local, all }.answers(Quorum);
+        for (local, all) in [(3, 4), (5, 6), (2, 3), (2, 4), (4, 5), (4, 6), (1, 2)] {
+            assert_eq!(answers(local, all), Answers::Undoubted, "{local} of {all}");
+            for level in [Two, Three, All, EachQuorum, Serial, LocalSerial] {
+                let answered = Replicas { local, all }.answers(level);
+                assert_eq!(answered, Answers::Never, "{level:?}, {local} of {all}");
+            }
+        }
+        for (local, all) in [(3, 5), (3, 6), (2, 5), (4, 7), (1, 3), (1, 4), (0, 1), (0, 3)] {
+            assert_eq!(answers(local, all), Answers::Never, "{local} of {all}");
+        }
+        // The database's QUORUM read meets a write at TWO here, and a fill may not.
+        assert!(Replicas { local: 3, all: 4 }.may_miss(Two));
     }
 
     #[test]

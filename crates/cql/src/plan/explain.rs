@@ -45,7 +45,8 @@ impl ReadPlan {
         let _ = writeln!(
             out,
             "  a fill reads the whole row at LOCAL_QUORUM, so other columns of it are hits too\n  \
-             levels: ONE, LOCAL_ONE, LOCAL_QUORUM; QUORUM and TWO where all replicas are in one data centre"
+             levels: ONE, LOCAL_ONE, LOCAL_QUORUM; QUORUM and TWO where all replicas are in one \
+             data centre; QUORUM also beside few replicas elsewhere, under exclusive"
         );
         if !self.limits.is_empty() {
             let _ = writeln!(out, "  a bound limit that is not positive passes through");

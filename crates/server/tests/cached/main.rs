@@ -12,6 +12,7 @@ mod forever;
 mod hedges;
 mod holders;
 mod keys;
+mod levels;
 mod node;
 mod orders;
 mod pipelined;

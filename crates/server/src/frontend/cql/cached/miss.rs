@@ -20,7 +20,8 @@ use futures_channel::oneshot;
 use super::FillWaiter;
 use super::awaited::{SoughtUnit, Waited};
 use super::fill::FillShape;
-use super::read::{Pending, allow, ask, is_allowed};
+use super::level::Need;
+use super::read::{Pending, Terms, allow, ask, is_allowed};
 use super::ring::carried;
 use super::sought::may_be_in_unit;
 use super::state::CachedState;
@@ -37,6 +38,8 @@ pub(super) struct Filler<'a> {
     pub(super) key: &'a RowKey,
     /// See [`Terms`](super::read::Terms).
     pub(super) generation: u64,
+    /// By the level of the read.
+    pub(super) need: Need,
 }
 
 /// What a miss of one row comes to.
@@ -70,14 +73,17 @@ impl Pending {
     /// What it takes to fill another row of the table.
     pub(super) fn filler_of<'a>(&'a self, key: &'a RowKey) -> Filler<'a> {
         let (shared, request) = (&self.shared, &self.request);
-        Filler { shared, request, read: self.read(), key, generation: self.terms.generation }
+        let Terms { generation, need, .. } = self.terms;
+        Filler { shared, request, read: self.read(), key, generation, need }
     }
 
     /// `reason`: why the lookup found nothing to serve. Each read counts as one miss, by what it
     /// comes to.
     pub(super) async fn missed(self, permission: CachePermission, reason: MissReason) {
         let brought = self.filler().row(permission, reason, &CountedOnce::default()).await;
+        let is_met = self.filler().is_met(permission);
         match brought {
+            Brought::Row(..) if !is_met => self.request.pass(Path::Miss),
             Brought::Row(row, path) => self.reply(row, path).await,
             Brought::OfOthers => ask(self.request, self.plan).await,
             Brought::Nothing => self.request.pass(Path::Miss),
@@ -86,6 +92,12 @@ impl Pending {
 }
 
 impl Filler<'_> {
+    /// Whether the cache answers at the level of the read, also now that something was brought: a
+    /// write that a fill may miss may have ended meanwhile, or our data centre be another.
+    pub(super) fn is_met(&self, permission: CachePermission) -> bool {
+        self.need.is_met(self.shared, self.request, (self.read, self.key), permission)
+    }
+
     /// Brings a row that is missing for this reason.
     pub(super) async fn row(
         &self,
@@ -112,6 +124,11 @@ impl Filler<'_> {
                 let row = match hears {
                     Some(hears) => hears.await.ok().and_then(|brought| brought.row()),
                     None => None,
+                };
+                // Whether that fill was doubted, the cache tells.
+                let row = match self.need {
+                    Need::Nothing => row,
+                    Need::Undoubted => self.cached_meanwhile(permission),
                 };
                 // The read that leads may have been planned for an older shape of the table than
                 // this request.
@@ -163,14 +180,14 @@ impl Filler<'_> {
     ) -> Brought {
         // The race with the end of another fill: it may have ended after this read looked the row
         // up. Then it has installed the row before this read could lead, and the row is there now.
-        let fingerprint = self.read.fingerprint;
-        let accept = |hit| self.shared.cache.accept(&hit, permission, fingerprint).ok();
-        if let Some(row) = self.filled_meanwhile(permission).and_then(accept) {
+        if let Some(row) = self.cached_meanwhile(permission) {
             self.shared.share(&row, ticket);
             count.note(self.request, MissReason::Coalesced);
             return Brought::Row(row, Path::Miss);
         }
-        let Some(weak) = self.fill_terms(permission) else {
+        // The gate may have become weak since the read was admitted.
+        let terms = self.fill_terms(permission);
+        let Some(weak) = terms.filter(|_| self.is_met(permission)) else {
             drop(ticket);
             count.note(self.request, MissReason::Quarantined);
             return Brought::Nothing;
@@ -205,13 +222,20 @@ impl Filler<'_> {
         }
     }
 
+    /// The row that another fill has left in DRAM.
+    fn cached_meanwhile(&self, permission: CachePermission) -> Option<Row> {
+        let hit = self.filled_meanwhile(permission)?;
+        self.shared.cache.accept(&hit, permission, self.read.fingerprint).ok()
+    }
+
     /// What another fill has left in DRAM. The read may have waited for its turn since it had its
     /// permission, and the fill had another client's rights.
     pub(super) fn filled_meanwhile(&self, permission: CachePermission) -> Option<Hit> {
         let cache = &self.shared.cache;
         let may = cache.row_permission(&self.read.table, self.key) == Ok(permission)
             && is_allowed(self.request, self.read);
-        if may { cache.peek(self.key) } else { None }
+        let hit = if may { cache.peek(self.key) } else { None };
+        hit.filter(|hit| self.need.takes(self.shared, hit))
     }
 
     /// The row as it was cached before its shard moved. The database need not be asked whether the

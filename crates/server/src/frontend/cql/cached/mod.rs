@@ -4,6 +4,7 @@
 //! requests and to the database:
 //!
 //! - [`router`]: which way a request goes.
+//! - [`level`]: at which consistency levels a read is answered.
 //! - [`slice`]: a read of a slice of one partition, and its fill.
 //! - [`rows`]: a read of rows of several partitions, each served and filled as one row is.
 //! - [`awaited`]: a read that waits for a unit which is being written.
@@ -27,6 +28,7 @@ mod fill_nodes;
 mod invalidate;
 mod keeper;
 mod labels;
+mod level;
 mod miss;
 mod names;
 mod newest;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
-use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
+use afterglow_cql::message::{QueryParams, Request as Message};
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey};
 use afterglow_cql::response::{Response, ResultBody, ResultKind, Rows};
 use afterglow_rowcache::entry::Row;
@@ -19,6 +19,7 @@ use super::super::{
     result_kind,
 };
 use super::answer::{Metadata, answer};
+use super::level::{Need, need_of};
 use super::names;
 use super::ring::RemoteRow;
 use super::sought::{Found, OnFlash, Sought};
@@ -42,7 +43,8 @@ pub(super) fn route(
     let Some(cache_permission) = terms.cache_permission else {
         return Some(Box::pin(Pending::new(shared, request, plan, terms).owned_elsewhere()));
     };
-    let sought = Sought { shared, read, key: &terms.key, permission: cache_permission };
+    let Terms { key, need, .. } = &terms;
+    let sought = Sought { shared, read, key, permission: cache_permission, need: *need };
     let found = sought.look_up();
     if !matches!(found, Found::Missing(_)) && !may_answer(&request, read) {
         request.note_pass(PassReason::Authentication);
@@ -141,6 +143,8 @@ pub(super) struct Terms {
     pub(super) cache_permission: Option<CachePermission>,
     /// Generation of the schema that the plan was made for, or an older one.
     pub(super) generation: u64,
+    /// By its consistency level.
+    pub(super) need: Need,
     metadata: Wanted,
 }
 
@@ -191,9 +195,10 @@ fn terms(shared: &CachedState, request: &Request, read: &ReadPlan) -> Result<Ter
         Some(key)
     };
     let general = general_terms(shared, request, read, bind)?;
-    let GeneralTerms { keys: key, of_table, generation, metadata } = general;
+    let GeneralTerms { keys: key, of_table, generation, need, metadata } = general;
     let cache_permission = permission(shared, of_table, &key)?;
-    Ok(Terms { key, cache_permission, generation, metadata })
+    check_need(shared, request, need, (read, &key), cache_permission)?;
+    Ok(Terms { key, cache_permission, generation, need, metadata })
 }
 
 /// The permission for the row with this key, of that of its table. `None` where another instance of
@@ -210,6 +215,21 @@ fn permission(
     }
 }
 
+/// Rows of other instances are not known to be undoubted.
+fn check_need(
+    shared: &CachedState,
+    request: &Request,
+    need: Need,
+    row: (&ReadPlan, &RowKey),
+    permission: Option<CachePermission>,
+) -> Result<(), PassReason> {
+    let is_met = match permission {
+        Some(permission) => need.is_met(shared, request, row, permission),
+        None => need == Need::Nothing,
+    };
+    if is_met { Ok(()) } else { Err(PassReason::Consistency) }
+}
+
 /// As [`admit`], for rows with these keys, which `bind` makes of the bound values: what a read of
 /// the first would have, and the permission for each.
 pub(super) fn admit_rows(
@@ -219,11 +239,12 @@ pub(super) fn admit_rows(
     bind: impl FnOnce(&QueryParams<'_>) -> Option<Vec<RowKey>>,
 ) -> Result<(Terms, Vec<(RowKey, CachePermission)>), Unfit> {
     let general = general_terms(shared, request, read, bind)?;
-    let GeneralTerms { keys, of_table, generation, metadata } = general;
+    let GeneralTerms { keys, of_table, generation, need, metadata } = general;
     let key = keys.first().ok_or(PassReason::NotOneRow)?.clone();
     let mut rows = Vec::with_capacity(keys.len());
     for key in keys {
         let permission = permission(shared, of_table, &key)?.ok_or(PassReason::NotOwner)?;
+        check_need(shared, request, need, (read, &key), Some(permission))?;
         request.metrics().hot.see(|| names::seen(&read.table, &key));
         rows.push((key, permission));
     }
@@ -231,7 +252,7 @@ pub(super) fn admit_rows(
         request.name_key(names::row(&read.table, &key));
     }
     let cache_permission = rows.first().map(|(_, permission)| *permission);
-    Ok((Terms { key, cache_permission, generation, metadata }, rows))
+    Ok((Terms { key, cache_permission, generation, need, metadata }, rows))
 }
 
 /// What a read request has, whatever rows it names.
@@ -239,6 +260,7 @@ struct GeneralTerms<K> {
     keys: K,
     of_table: Result<CachePermission, NotCached>,
     generation: u64,
+    need: Need,
     metadata: Wanted,
 }
 
@@ -288,9 +310,7 @@ fn general_terms<K>(
         _ => return Err(PassReason::NotUnderstood.into()),
     };
     fits(&params, read).map_err(PassReason::from)?;
-    if !answers(shared, request, read, params.consistency) {
-        return Err(PassReason::Consistency.into());
-    }
+    let need = need_of(shared, request, read, params.consistency).ok_or(PassReason::Consistency)?;
     if !read.limits_allow(bound(&params.values)) {
         return Err(PassReason::Clause.into());
     }
@@ -302,21 +322,7 @@ fn general_terms<K>(
         return Err(PassReason::from(reason).into());
     }
     let keys = bind(&params).ok_or(PassReason::NotOneRow)?;
-    Ok(GeneralTerms { keys, of_table, generation, metadata })
-}
-
-/// Whether a row read at [`FILL_AT`] is what the database would answer at this level.
-fn answers(
-    shared: &CachedState,
-    request: &Request,
-    read: &ReadPlan,
-    consistency: Consistency,
-) -> bool {
-    if matches!(consistency, Consistency::One | Consistency::LocalOne | Consistency::LocalQuorum) {
-        return true; // without a look at the schema
-    }
-    let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
-    newest.answers(read.table.id, consistency, shared.data_center.read().as_deref())
+    Ok(GeneralTerms { keys, of_table, generation, need, metadata })
 }
 
 pub(super) fn path_of(tier: Tier) -> Path {
@@ -353,7 +359,7 @@ impl Pending {
     /// cheap to allocate.
     async fn read_and_reply(self, flash: OnFlash, permission: CachePermission) {
         let (shared, read, key) = (&self.shared, self.read(), &self.terms.key);
-        let sought = Sought { shared, read, key, permission };
+        let sought = Sought { shared, read, key, permission, need: self.terms.need };
         match sought.read(flash, self.request.metrics()).await {
             Ok((row, tier)) => self.hit(row, tier).await,
             Err(reason) => Box::pin(self.missed(permission, reason)).await,

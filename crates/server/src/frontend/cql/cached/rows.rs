@@ -74,7 +74,8 @@ fn sought<'a>(
     pending: &'a Pending,
     (key, permission): &'a (RowKey, CachePermission),
 ) -> Sought<'a> {
-    Sought { shared: &pending.shared, read: pending.read(), key, permission: *permission }
+    let (permission, need) = (*permission, pending.terms.need);
+    Sought { shared: &pending.shared, read: pending.read(), key, permission, need }
 }
 
 /// A read of several rows on its way.
@@ -158,12 +159,17 @@ impl RowsRead {
             Brought::OfOthers | Brought::Nothing => None,
         };
         match brought.into_iter().map(row).collect::<Option<Vec<_>>>() {
-            Some(all) if self.fits(&all) && !of_others => {
+            Some(all) if self.fits(&all) && !of_others && self.is_answered_still() => {
                 self.answer_later(all, Path::Miss).await;
             }
             _ if of_others => ask(self.pending.request, self.pending.plan).await,
             _ => self.pending.request.pass(Path::Miss),
         }
+    }
+
+    /// Whether the cache answers at this level for each of the rows.
+    fn is_answered_still(&self) -> bool {
+        self.rows.iter().all(|(key, permission)| self.pending.filler_of(key).is_met(*permission))
     }
 
     /// How many of the rows are shown.

@@ -18,7 +18,7 @@ use afterglow_cql::message::{Consistency, Query, QueryParams, Request as Message
 use afterglow_cql::name::quoted;
 use afterglow_cql::plan::{TableSchema, partition_columns};
 use afterglow_ring::WriteResult;
-use afterglow_rowcache::tables::Index;
+use afterglow_rowcache::tables::{Answers, Index};
 use afterglow_rowcache::write_in_flight::{Answered, InDoubt};
 use afterglow_rowcache::write_scope::WriteScope;
 
@@ -90,7 +90,8 @@ impl Inquiry {
             partition: partition.to_vec(),
             consistency,
             seen_here: local
-                || newest.answers(table, Consistency::Quorum, shared.data_center.read().as_deref()),
+                || newest.answers(table, Consistency::Quorum, shared.data_center.read().as_deref())
+                    == Answers::Always,
         })
     }
 

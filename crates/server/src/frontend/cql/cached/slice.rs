@@ -112,8 +112,16 @@ impl SliceRead {
 
     /// What an engine's hit is worth.
     fn unit(&self, hit: &Hit) -> Result<Unit, MissReason> {
+        if !self.pending.terms.need.takes(self.shared(), hit) {
+            return Err(MissReason::Unusable);
+        }
         let fingerprint = self.pending.read().fingerprint;
         Ok(self.shared().cache.accept_unit(hit, self.permission, fingerprint)?)
+    }
+
+    /// Whether the cache answers at the level of the read.
+    fn is_met(&self) -> bool {
+        self.pending.filler().is_met(self.permission)
     }
 
     fn answer<'u>(&self, unit: &StoredUnit<'u>) -> Result<SliceRows<'u>, Unanswered> {
@@ -247,6 +255,9 @@ impl SliceRead {
     /// It counts as a miss already.
     async fn found_awaited(self, unit: Unit) {
         self.shared().units.note_hit(self.unit_key());
+        if !self.is_met() {
+            return self.pending.request.pass(Path::Miss);
+        }
         // The unit was read with another client's rights.
         if is_allowed(&self.pending.request, self.pending.read()) {
             return self.reply_later(unit, Path::Miss).await;
@@ -283,7 +294,7 @@ impl SliceRead {
     /// The unit that another fill has left in DRAM, if it answers.
     fn filled_meanwhile(&self) -> Option<Unit> {
         let unit = self.unit(&self.pending.filler().filled_meanwhile(self.permission)?).ok()?;
-        self.answer(&unit.stored()).is_ok().then_some(unit)
+        (self.is_met() && self.answer(&unit.stored()).is_ok()).then_some(unit)
     }
 
     async fn lead(self, ticket: Ticket<FillWaiter>, rows: u32, reason: MissReason) {
@@ -295,7 +306,9 @@ impl SliceRead {
             self.shared().units.note_hit(self.unit_key());
             return self.reply_later(unit, Path::Miss).await;
         }
-        let Some(weak) = self.pending.filler().fill_terms(self.permission) else {
+        // The gate may have become weak since the read was admitted.
+        let terms = self.pending.filler().fill_terms(self.permission);
+        let Some(weak) = terms.filter(|_| self.is_met()) else {
             drop(ticket);
             self.note_miss(MissReason::Quarantined);
             return self.pending.request.pass(Path::Miss);
@@ -336,6 +349,7 @@ impl SliceRead {
             self.note_in_vain();
         }
         match answered {
+            Ok(_) if !self.is_met() => self.pending.request.pass(Path::Miss),
             Ok(_) => self.reply_later(unit, Path::Miss).await,
             Err(_) => self.pending.request.pass(Path::Miss),
         }

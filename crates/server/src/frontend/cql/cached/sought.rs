@@ -13,6 +13,7 @@ use afterglow_rowcache::entry::Row;
 use afterglow_rowcache::serve::CachePermission;
 use afterglow_rowcache::unit::{Unanswered, Units};
 
+use super::level::Need;
 use super::state::CachedState;
 use crate::metrics::{FrontEndMetrics, MissReason, Tier};
 
@@ -27,6 +28,8 @@ pub struct Sought<'a> {
     pub key: &'a RowKey,
     /// That of the row.
     pub permission: CachePermission,
+    /// By the level of the read.
+    pub need: Need,
 }
 
 /// What a look into DRAM gives.
@@ -91,6 +94,9 @@ impl Sought<'_> {
     }
 
     fn accept(&self, hit: &Hit) -> Result<Row, MissReason> {
+        if !self.need.takes(self.shared, hit) {
+            return Err(MissReason::Unusable);
+        }
         Ok(self.shared.cache.accept(hit, self.permission, self.read.fingerprint)?)
     }
 
@@ -117,6 +123,9 @@ impl Sought<'_> {
 
     fn row_of(&self, hit: &Hit) -> Option<Row> {
         let (cache, units) = (&self.shared.cache, &self.shared.units);
+        if !self.need.takes(self.shared, hit) {
+            return None;
+        }
         let unit = cache.accept_unit(hit, self.permission, self.read.fingerprint).ok()?;
         match unit.row(&self.read.table, self.key) {
             Ok(row) => {

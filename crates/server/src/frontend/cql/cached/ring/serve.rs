@@ -32,6 +32,7 @@ use super::carry::carried;
 use super::core::Ring;
 use crate::frontend::cql::cached::FillWaiter;
 use crate::frontend::cql::cached::fill::{Ask, FillShape};
+use crate::frontend::cql::cached::level::Need;
 use crate::frontend::cql::cached::sought::{Found, Sought};
 use crate::frontend::cql::cached::state::CachedState;
 use crate::frontend::cql::cluster::login::{Login, User};
@@ -155,7 +156,8 @@ impl Owner {
         let metrics = &reactor_state.metrics;
         let Question { key, permission, .. } = question;
         let read = question.read();
-        let sought = Sought { shared: &self.shared, read, key, permission: *permission };
+        let (shared, permission, need) = (&self.shared, *permission, Need::Nothing);
+        let sought = Sought { shared, read, key, permission, need };
         let found = match sought.look_up() {
             Found::Row(row, tier) => Ok((row, tier)),
             Found::Flash(flash) => sought.read(flash, metrics).await,
