@@ -1,5 +1,6 @@
-"""Two data centres of one Cassandra with a ring in each: who caches what, what goes on while the
-nodes of one are gone, and how the home of `exclusive` tables moves.
+"""Two data centres of one Cassandra: reads at QUORUM through one instance. Then a ring in each: who
+caches what, what goes on while the nodes of one are gone, and how the home of `exclusive` tables
+moves.
 """
 
 import contextlib
@@ -11,7 +12,9 @@ import time
 import pytest
 from cassandra import ConsistencyLevel
 from cassandra.protocol import ConfigurationException
+from cassandra.query import SimpleStatement
 
+from afterglow_e2e.afterglow import Afterglow
 from afterglow_e2e.cassandra import (
     BOOT_SECONDS,
     KEEPS_WHAT_IT_ACKNOWLEDGED,
@@ -25,6 +28,7 @@ from afterglow_e2e.ring import SHARDS, Ring
 # Two nodes start one after the other within the first test.
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 LOCAL, EACH = ConsistencyLevel.LOCAL_QUORUM, ConsistencyLevel.EACH_QUORUM
+ONE, QUORUM = ConsistencyLevel.ONE, ConsistencyLevel.QUORUM
 CENTRES = ("east", "west")
 BOUND = 3
 BOUNDED, EXCLUSIVE = f"*.*=max-staleness={BOUND}s", "*.*=exclusive"
@@ -205,6 +209,49 @@ def await_known(cluster, every):
         return {(host.endpoint.address, host.endpoint.port) for host in hosts} == every
 
     poll("the driver to know the members alone", known, 60)
+
+
+def test_quorum_is_answered_beside_one_replica_elsewhere_until_a_write_that_fills_may_miss(
+    nodes, direct
+):
+    """Before the first ring: beside one an instance of its own caches nothing."""
+    read = "SELECT v FROM shop.rows WHERE k = 1000"
+
+    def write(session, value, level):
+        text = f"INSERT INTO shop.rows (k, v) VALUES (1000, {value})"
+        session.execute(SimpleStatement(text, consistency_level=level))
+
+    with (
+        Afterglow(nodes["east"].contact) as instance,
+        connect(instance, consistency=QUORUM) as session,
+    ):
+
+        def is_hit(value):
+            before = instance.metrics().hits()
+            assert session.execute(read).one().v == value
+            return instance.metrics().hits() > before
+
+        # On a busy machine a node may take the other for dead again for a moment.
+        poll("a write at QUORUM", lambda: written(write, session, 1, QUORUM), 120)
+        poll("a read at QUORUM to be a hit", lambda: is_hit(1), 60)
+        for value in range(2, 10):
+            write(session, value, random.choice((LOCAL, QUORUM, EACH)))
+            is_hit(value)
+            assert is_hit(value)
+        # The other replica may have it first. A read at QUORUM asks both.
+        write(session, 10, ONE)
+        assert not any(is_hit(10) for _ in range(3))
+        assert session.execute(SimpleStatement(read, consistency_level=LOCAL)).one().v in (9, 10)
+        assert not any(is_hit(10) for _ in range(3))
+    # The first ring is the first holder ever. All replicas of the lease are in the east so far.
+    forget = "DELETE FROM afterglow.lease WHERE scope = 'cql' IF EXISTS"
+    direct.execute(SimpleStatement(forget, consistency_level=ONE))
+
+
+def written(write, *what):
+    with contextlib.suppress(Exception):
+        write(*what)
+        return True
 
 
 def test_each_ring_has_its_own_map_and_its_drivers_see_its_members_alone(rings, direct):
