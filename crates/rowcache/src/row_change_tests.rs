@@ -144,6 +144,9 @@ impl Stage {
         _engine.close();
         drop((_engine, of_before));
         let engine = open_engine(_directory.path());
+        while engine.stats().loading {
+            std::thread::yield_now();
+        }
         let intents = _directory.path().join("intents of the next start");
         let cache = cache(&engine, &intents, &clock, &policies);
         let _engine = engine;

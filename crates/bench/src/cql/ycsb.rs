@@ -10,8 +10,8 @@
 //! 2. For each size of memory Afterglow starts over the same data directory, and is filled: all
 //!    that is read is a hit, from DRAM or from flash.
 //! 3. Pairs of runs at full speed; with the least memory also at half of the database's rate.
-//! 4. Updates alone, directly: with reads for nothing A and F would reach twice that. Inserts alone:
-//!    D would reach twenty times that.
+//! 4. Writes alone, directly. With reads for nothing A and F would reach twice what updates reach,
+//!    and D twenty times what inserts reach.
 
 use std::time::Duration;
 

@@ -343,3 +343,24 @@ fn a_schemas_version_is_noted_although_news_of_nodes_came_before_it_was_shown() 
     });
     assert!(late.lock().unwrap().is_none(), "the news of the node came in time");
 }
+
+#[test]
+fn a_data_centre_is_told_before_the_nodes_of_it_are_asked_for() {
+    let router = Arc::new(Noting::default());
+    let (told, first) = (router.clone(), Arc::new(Mutex::new(None)));
+    let seen = first.clone();
+    let fake = scripted(Version::V5, move |ask| {
+        if ask.text.starts_with("SELECT host_id, data_center, rack, tokens FROM system.local") {
+            let notes = told.0.lock().unwrap();
+            let found = notes.iter().any(|state| matches!(state, ControlState::Found { .. }));
+            seen.lock().unwrap().get_or_insert(found);
+        }
+        false
+    });
+    let _proxy = Proxy::routed(fake.address(), Driver::Auto, router.clone());
+    wait_until("it is connected", || {
+        let notes = router.0.lock().unwrap();
+        notes.iter().any(|state| matches!(state, ControlState::Connected { .. }))
+    });
+    assert_eq!(*first.lock().unwrap(), Some(true));
+}

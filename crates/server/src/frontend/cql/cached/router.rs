@@ -121,6 +121,13 @@ impl Router for CachedRouter {
 
     fn control(&self, state: ControlState) {
         match state {
+            // Fills of before do not count, and those to come are not believed for long.
+            ControlState::Found { data_center } => {
+                let known = self.shared.data_center.read().clone();
+                if known.is_some() && known != data_center {
+                    self.shared.weaken(WriteScope::everything());
+                }
+            }
             ControlState::Connected { cluster, data_center, schema_version, release } => {
                 self.shared.paxos.set_release(&release);
                 *self.shared.cluster.write() = Some(cluster);
@@ -226,25 +233,33 @@ mod tests {
 
     #[test]
     fn after_a_move_to_another_data_center_nothing_is_believed_for_long() {
-        let dir = tempfile::tempdir().unwrap();
-        let (_engine, cached) = open(dir.path());
-        let router = cached.router.clone();
         let table = TableSchema::new("ks".into(), "t".into(), Uuid::from_u128(7));
-        let is_weak = |data_center: &str| {
-            router.control(ControlState::Connected {
-                cluster: "c".into(),
-                release: "5.0.5".into(),
-                data_center: Some(data_center.into()),
-                schema_version: None,
-            });
-            let (key, permission) = (RowKey::new(), CachePermission::Exclusive { claim: 1 });
-            let cache = &router.shared().cache;
-            match cache.join(&table, &key, permission, || unreachable!("nobody leads")) {
-                Join::Lead(ticket) => ticket.is_weak(),
-                _ => panic!("the gates are open"),
-            }
+        let connected = |data_center: &str| ControlState::Connected {
+            cluster: "c".into(),
+            release: "5.0.5".into(),
+            data_center: Some(data_center.into()),
+            schema_version: None,
         };
-        assert_eq!(["a", "a", "b"].map(is_weak), [false, false, true]);
+        let found =
+            |data_center: &str| ControlState::Found { data_center: Some(data_center.into()) };
+        // Its nodes are known from the first of them on.
+        for moved in [found("b"), connected("b")] {
+            let dir = tempfile::tempdir().unwrap();
+            let (_engine, cached) = open(dir.path());
+            let router = cached.router.clone();
+            let is_weak = |state: ControlState| {
+                router.control(state);
+                let (key, permission) = (RowKey::new(), CachePermission::Exclusive { claim: 1 });
+                let cache = &router.shared().cache;
+                match cache.join(&table, &key, permission, || unreachable!("nobody leads")) {
+                    Join::Lead(ticket) => ticket.is_weak(),
+                    _ => panic!("the gates are open"),
+                }
+            };
+            let same = [found("a"), connected("a"), found("a"), connected("a")];
+            assert_eq!(same.map(is_weak), [false; 4]);
+            assert!(is_weak(moved));
+        }
     }
 
     #[test]

@@ -180,6 +180,9 @@ async fn open(
     let node = system_read::load(front_end, backend)
         .await
         .ok_or(ControlConnectionError::Refused("system.local"))?;
+    // Before the nodes are known: from then on fills go to those of this data centre, which may lack
+    // what was acknowledged in another.
+    front_end.listener.control(ControlState::Found { data_center: node.data_center.clone() });
     load_nodes(front_end, backend).await?;
     let schema = load_schema(backend).await?;
     tracing::info!(cluster = %node.cluster, release = %node.release, version = %backend.version(), "connected to the database");

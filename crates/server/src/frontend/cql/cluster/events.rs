@@ -37,6 +37,12 @@ impl Cluster {
 /// What the control connection is up to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControlState {
+    /// There is a connection again, to a node of this data centre. Its nodes are about to be known,
+    /// and what is asked from then on goes there.
+    Found {
+        /// The node's data centre.
+        data_center: Option<String>,
+    },
     /// Events come in; the schema is about to be published.
     Connected {
         /// The cluster's name.
