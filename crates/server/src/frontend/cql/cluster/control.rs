@@ -180,7 +180,7 @@ async fn open(
     let node = system_read::load(front_end, backend)
         .await
         .ok_or(ControlConnectionError::Refused("system.local"))?;
-    // Before the nodes are known: from then on fills go to those of this data centre, which may lack
+    // Before the nodes are known: from then on fills go to those of this data centre. They may lack
     // what was acknowledged in another.
     front_end.listener.control(ControlState::Found { data_center: node.data_center.clone() });
     load_nodes(front_end, backend).await?;
