@@ -13,6 +13,7 @@ mod hedges;
 mod holders;
 mod keys;
 mod levels;
+mod mostly_on_flash;
 mod node;
 mod orders;
 mod pipelined;

@@ -125,6 +125,8 @@ pub struct Setup {
     pub hold: Duration,
     pub times: Times,
     pub fill_hedge: FillHedge,
+    /// Of the engine, in bytes.
+    pub memory: u64,
     /// Of units of partitions; 0: none.
     pub partition_unit_size: u64,
     /// Where to listen; port 0: anywhere.
@@ -146,6 +148,7 @@ impl Setup {
             write_levels: WriteLevels::default(),
             hold: Duration::from_secs(600),
             times: Times::default(),
+            memory: 64 << 20,
             partition_unit_size: 64 << 10,
             fill_hedge: FillHedge::default(),
             listen: "127.0.0.1:0".parse().unwrap(),
@@ -168,7 +171,7 @@ impl Setup {
         let device = DeviceConfig { path: self.directory.join("flash"), size: 32 << 20 };
         let cache = once_let_go(|| {
             let mut config = Config::new(&self.directory, vec![device.clone()]);
-            (config.memory, config.journal_size) = (64 << 20, 1 << 20);
+            (config.memory, config.journal_size) = (self.memory, 1 << 20);
             Cache::open(config)
         });
         let rules = vec![self.policy.parse().unwrap()];
