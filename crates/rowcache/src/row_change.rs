@@ -172,6 +172,7 @@ pub(crate) struct RowOnFlash {
     change: RowChange,
     /// Until it is taken.
     read: Option<FlashRead>,
+    _pending: Pending,
 }
 
 /// A row as the database has it once the write is acknowledged.
@@ -200,8 +201,12 @@ impl CachedRow {
                 row.after(cache, &hit, change).map_or(CachedRow::Dropped, CachedRow::Updatable)
             }
             Lookup::Flash(read) => {
+                let bytes = change.bytes() + read.len() as usize;
+                let Some(_pending) = Pending::take(&cache.pending, bytes) else {
+                    return CachedRow::Dropped;
+                };
                 let (change, read) = (change.clone(), Some(read));
-                CachedRow::OnFlash(Box::new(RowOnFlash { row, change, read }))
+                CachedRow::OnFlash(Box::new(RowOnFlash { row, change, read, _pending }))
             }
         }
     }

@@ -79,3 +79,22 @@ fn a_time_to_live_counts_from_before_the_write_was_sent_whenever_its_row_is_foun
     assert_eq!(settle(write), RowOutcome::Updated);
     assert_eq!(stage.served_for(), 20 - 1 - 5);
 }
+
+#[test]
+fn what_is_kept_for_rows_on_flash_takes_a_bounded_number_of_bytes() {
+    let stage = Stage::full(false).restarted();
+    let pending = || stage.cache.pending.load(Ordering::Relaxed);
+    let value = "v".repeat(10_000);
+    let update = format!("UPDATE ks.t SET v = '{value}' WHERE k = 1");
+    let mut write = stage.begin(&update, Some(NEW));
+    assert!(pending() >= 10_000, "the written value");
+    stage.find(&mut write);
+    assert!((10_000..20_000).contains(&pending()), "the new row, and no more");
+    assert_eq!(settle(write), RowOutcome::Updated);
+    assert_eq!(pending(), 0, "given back");
+    let stage = stage.restarted();
+    stage.cache.pending.store(MOST_PENDING, Ordering::Relaxed);
+    let mut write = stage.begin(&update, Some(NEW + 1));
+    assert!(write.take_flash_read().is_none());
+    assert_eq!(settle(write), RowOutcome::Dropped);
+}

@@ -252,11 +252,11 @@ impl World {
         let hit = self.stage.cache.peek(&self.stage.key).filter(|_| of_flash);
         let mut write = self.stage.begin(&change.text(), Some(time));
         // The same row, which is known only once it is read.
-        if of_flash && let Some(UpdatedRow { row, .. }) = write.updated.take() {
+        if of_flash && let Some(UpdatedRow { row, _pending, .. }) = write.updated.take() {
             let (_, update) = self.stage.scope(&change.text());
             let values = RowChange::of(&update.expect("it was updated"), &|_| None, Some(time));
             let change = values.expect("it was updated");
-            write.on_flash = Some(Box::new(RowOnFlash { row, change, read: None }));
+            write.on_flash = Some(Box::new(RowOnFlash { row, change, read: None, _pending }));
         }
         let (write, taken, answered, doubted) = (Some(write), false, false, false);
         self.writes.push(Under { change, taken, write, answered, doubted, hit });

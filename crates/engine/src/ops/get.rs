@@ -99,8 +99,9 @@ struct Attempt {
     followed: u8,
     /// Its outcome counts as a hit or miss of its namespace.
     counted: bool,
-    /// If the read is dropped unfinished, that counts as a miss.
-    dropped_counts: bool,
+    /// Somebody is served with what it finds. Then a read that is dropped unfinished counts as a
+    /// miss, and one that finds the record as a use of what was admitted.
+    serves: bool,
 }
 
 // ---- Look up
@@ -149,7 +150,7 @@ impl Core {
     /// What flash has of a key, without a count.
     pub(crate) fn peek_flash(self: &Arc<Self>, ns: &Arc<NamespaceState>, key: &[u8]) -> Lookup {
         let hash = self.hash(ns.id, key);
-        let attempt = Attempt { counted: false, dropped_counts: false, ..FIRST };
+        let attempt = Attempt { counted: false, serves: false, ..FIRST };
         look_up_on_flash(self, ns, key, hash, attempt)
     }
 
@@ -171,7 +172,7 @@ impl Core {
 }
 
 /// The first attempt of a lookup.
-const FIRST: Attempt = Attempt { followed: 0, counted: true, dropped_counts: true };
+const FIRST: Attempt = Attempt { followed: 0, counted: true, serves: true };
 
 /// Looks up a key that is not in DRAM, for callers that count the outcome themselves. Only a read
 /// that is dropped is counted here.
@@ -386,7 +387,7 @@ impl std::fmt::Debug for FlashRead {
 
 impl Drop for FlashRead {
     fn drop(&mut self) {
-        if !self.done && self.attempt.dropped_counts {
+        if !self.done && self.attempt.serves {
             self.ns.counters.miss(MissReason::Abandoned);
         }
     }
@@ -432,7 +433,9 @@ impl FlashRead {
             Verdict::Unknown => return self.follow(),
         }
         self.done = true;
-        self.core.admission.duel.hit(self.hash);
+        if self.attempt.serves {
+            self.core.admission.duel.hit(self.hash);
+        }
         if self.attempt.counted {
             self.ns.counters.hit(tier);
         }

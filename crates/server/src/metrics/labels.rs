@@ -182,8 +182,8 @@ label! {
         Refreshed => "refreshed",
         /// They are not cached any more, if they were.
         Dropped => "dropped",
-        /// The row was on flash only, and was not read before the database answered. It is not
-        /// cached any more.
+        /// The row was on flash only, and was not found there before the database answered. It is
+        /// not cached any more.
         OnFlash => "on_flash",
         /// The outcome of the write is unknown: they are not cached, and will not be for a while.
         Quarantined => "quarantined",

@@ -21,6 +21,7 @@ use super::fill::FillStatements;
 use super::newest::Newest;
 use super::ring::Ring;
 use super::weak_writes::WeakWrites;
+use super::write_reads::WriteReads;
 use super::{FillResult, FillWaiter, RowCache};
 use crate::config::FillHedge;
 use crate::metrics::{FrontEndMetrics, MissReason};
@@ -58,6 +59,8 @@ pub(super) struct CachedState {
     pub(super) beside_ring: AtomicBool,
     /// Writes that a quorum read may miss.
     pub(super) weak_writes: WeakWrites,
+    /// Reads of rows that writes have begun.
+    pub(super) write_reads: WriteReads,
     /// What is known of the database's lightweight transactions.
     pub(super) paxos: Paxos,
     /// The data centre of the node that we talk to.
@@ -199,6 +202,7 @@ impl CachedState {
             sharing,
             beside_ring: AtomicBool::new(false),
             weak_writes,
+            write_reads: WriteReads::default(),
             paxos: Paxos::default(),
             data_center: RwLock::default(),
             cluster: RwLock::default(),

@@ -14,10 +14,12 @@ use afterglow_cql::frame::Envelope;
 use afterglow_cql::message::{BatchKind, Request as Message, Values};
 use afterglow_cql::plan::{Plan, TableSchema, Target};
 use afterglow_cql::response::{Response, ResultBody};
+use afterglow_engine::Hit;
 use afterglow_rowcache::refresh::UnitLeft;
 use afterglow_rowcache::tables::Index;
 use afterglow_rowcache::write_in_flight::{Answered, Followed, Remains, RowOutcome};
 use afterglow_rowcache::write_scope::{Invalidation, Tables, WriteScope};
+use futures_channel::oneshot::{self, Receiver};
 use futures_util::future::{Either, select};
 
 use super::super::{Later, Operation, Request, SchemaStore, parsed};
@@ -29,7 +31,7 @@ use super::write_level::is_weak;
 use super::{WriteInFlight, serial, update, write_in_ring};
 use crate::frontend::cql::bound::bound;
 use crate::frontend::cql::cluster::error::CallError;
-use crate::metrics::{Path, WriteScopeLabel};
+use crate::metrics::{MissReason, Path, WriteScopeLabel};
 
 /// Takes a request that may change data.
 pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<Later> {
@@ -114,19 +116,34 @@ impl Planned {
     /// that it can follow the write. The write does not wait for the device: what is not found
     /// before its answer is dropped.
     async fn call(&mut self, write: &mut WriteInFlight) -> Result<Envelope, CallError> {
-        let Some(read) = write.take_flash_read() else { return self.request.call().await };
-        let (shared, state) = (&self.shared, self.request.client().reactor_state.clone());
-        let found = std::pin::pin!(shared.read(read, &state.metrics));
+        let Some(found) = self.read_row(write) else { return self.request.call().await };
         let call = std::pin::pin!(self.request.call());
         match select(call, found).await {
             Either::Left((answer, _)) => answer,
             Either::Right((found, call)) => {
-                if let Ok(hit) = found {
+                if let Ok(Ok(hit)) = found {
                     write.found_on_flash(&hit);
                 }
                 call.await
             }
         }
+    }
+
+    /// Reads the row, if only flash has it. The read keeps its turn until the device has answered,
+    /// also where the write has long ended: a device that stands still takes no more of them than
+    /// there are turns. It would take every thread of a reactor that reads by threads.
+    fn read_row(&self, write: &mut WriteInFlight) -> Option<Receiver<Result<Hit, MissReason>>> {
+        let read = write.take_flash_read()?;
+        let turn = self.shared.write_reads.turn()?;
+        let (shared, state) = (self.shared.clone(), self.request.client().reactor_state.clone());
+        let (tell, found) = oneshot::channel();
+        let run = async move {
+            let hit = shared.read(read, &state.metrics).await;
+            drop(turn);
+            let _ = tell.send(hit); // the write may have ended
+        };
+        compio::runtime::spawn(run).detach();
+        Some(found)
     }
 
     async fn carry_out(mut self, gated: GatedWrite) {
