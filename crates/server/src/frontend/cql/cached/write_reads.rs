@@ -10,14 +10,14 @@ const MOST: usize = 128;
 #[derive(Default)]
 pub(super) struct WriteReads(Arc<()>);
 
-/// One of them, until it is dropped.
-pub(super) struct Turn(#[expect(dead_code, reason = "it is counted")] Arc<()>);
+/// A turn, until it is dropped.
+pub(super) struct BegunRead(#[expect(dead_code, reason = "it is counted")] Arc<()>);
 
 impl WriteReads {
     /// A turn, if there is one.
-    pub(super) fn turn(&self) -> Option<Turn> {
+    pub(super) fn turn(&self) -> Option<BegunRead> {
         let turn = self.0.clone();
-        (Arc::strong_count(&turn) <= MOST + 1).then_some(Turn(turn))
+        (Arc::strong_count(&turn) <= MOST + 1).then_some(BegunRead(turn))
     }
 }
 
