@@ -366,9 +366,11 @@ impl Pending {
         }
     }
 
-    async fn hit(self, row: Row, tier: Tier) {
+    /// Not a future around another, which would keep the read twice: a client that has nothing told
+    /// of its columns yet may have as many of these as requests.
+    fn hit(self, row: Row, tier: Tier) -> impl Future<Output = ()> {
         self.request.metrics().hits.inc(tier);
-        self.reply(row, path_of(tier)).await;
+        self.reply(row, path_of(tier))
     }
 
     /// Answers with the row. The database answers if the metadata that the client wants is not
