@@ -177,6 +177,11 @@ impl<W> Stripe<W> {
         self.holds.get(&slot).is_some_and(|hold| !hold.is_over(now))
     }
 
+    /// Whether a fill that begins now may miss an acknowledged write.
+    fn is_doubted(&self, wide: &Wide, (table, slot): (u32, u32), now: Millis) -> bool {
+        wide.is_held(table, now) || self.is_held(slot, now)
+    }
+
     /// The new fill's id.
     fn begin_fill(&mut self, key: &[u8], stamp: Stamp, now: Millis, claim: u64) -> u64 {
         let id = self.next_fill;
@@ -363,7 +368,7 @@ impl<W> Gates<W> {
             return Join::Bypass(Bypass::TooLarge);
         }
         let weak = wide.is_weak(table, now) || stripe.is_weak(slot, now);
-        let doubted = wide.is_held(table, now) || stripe.is_held(slot, now);
+        let doubted = stripe.is_doubted(&wide, (table, slot), now);
         let id = stripe.begin_fill(key, stamp, now, claim);
         // Reads have waited for that unit too long, or it is too small.
         let ended = stripe.amendments.remove(key);
@@ -378,7 +383,7 @@ impl<W> Gates<W> {
     pub fn is_undoubted(&self, (table, slot): (u32, u32), now: Millis) -> bool {
         let wide = self.wide.read();
         let stripe = self.stripe(slot).lock();
-        !(wide.is_held(table, now) || stripe.is_held(slot, now))
+        !stripe.is_doubted(&wide, (table, slot), now)
     }
 
     /// For the one write that may touch a row now, whose gates are closed: its stamp, with which it
@@ -388,7 +393,7 @@ impl<W> Gates<W> {
         let wide = self.wide.read();
         let mut stripe = self.stripe(slot).lock();
         let sole = wide.writers(table) == 0 && stripe.slot(slot).writers == 1;
-        let held = wide.is_held(table, now) || stripe.is_held(slot, now);
+        let held = stripe.is_doubted(&wide, (table, slot), now);
         let stamp = stripe.stamp(&wide, table, slot);
         (sole && !held).then_some(stamp)
     }

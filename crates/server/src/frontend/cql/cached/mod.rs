@@ -47,12 +47,12 @@ mod slice;
 mod sought;
 mod state;
 mod times;
+mod under_way;
 mod update;
 mod weak_writes;
 mod write;
 mod write_in_ring;
 mod write_level;
-mod write_reads;
 
 pub use afterglow_rowcache::instance_file::note_clean_stop;
 pub use afterglow_rowcache::restart::{StartError as CachedError, look};

@@ -30,12 +30,11 @@ use super::super::{CqlReactorState, Request};
 use super::FillWaiter;
 use super::fill::{Ask, FillFailure, FillShape};
 use super::state::CachedState;
+use super::under_way::OneUnderWay;
 use super::update;
 use crate::frontend::cql::KeptBackend;
 use crate::frontend::cql::cluster::pool::Who;
 
-/// So many are under way at most, of all reactors.
-const MOST: usize = 512;
 /// How often it checks whether the node is silent. If so, reads that wait for it ask the database
 /// themselves.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -48,8 +47,7 @@ pub(super) struct Refresher {
     /// Of the schema that the write was planned for.
     generation: u64,
     work: Work,
-    /// One of [`MOST`].
-    _turn: Arc<()>,
+    _one: OneUnderWay,
 }
 
 enum Work {
@@ -82,10 +80,10 @@ impl Refresher {
             unit => unit,
         };
         let client = request.client();
-        let turn = shared.refreshing.clone();
-        if client.dedicated.borrow().is_some() || Arc::strong_count(&turn) > MOST {
+        if client.dedicated.borrow().is_some() {
             return None;
         }
+        let one = shared.refreshing.one_more()?;
         let work = match unit {
             UnitLeft::Refresh(refresh) => unit_work(shared, refresh)?,
             UnitLeft::Awaited => return None,
@@ -99,7 +97,7 @@ impl Refresher {
             who: client.who(request.header.version),
             generation,
             work,
-            _turn: turn,
+            _one: one,
         })
     }
 

@@ -20,8 +20,8 @@ use parking_lot::RwLock;
 use super::fill::FillStatements;
 use super::newest::Newest;
 use super::ring::Ring;
+use super::under_way::UnderWay;
 use super::weak_writes::WeakWrites;
-use super::write_reads::WriteReads;
 use super::{FillResult, FillWaiter, RowCache};
 use crate::config::FillHedge;
 use crate::metrics::{FrontEndMetrics, MissReason};
@@ -36,6 +36,12 @@ pub(super) struct FillRules {
     pub(super) hedge: FillHedge,
 }
 
+/// Reads of the database that writes have led to.
+const MOST_REFRESHES: usize = 511;
+/// Reads of flash that writes have begun, and that no device has answered. Fewer than the threads
+/// of a reactor that reads by threads, so that reads of clients find some.
+const MOST_WRITE_READS: usize = 128;
+
 /// What the tasks of a router share.
 pub(super) struct CachedState {
     pub(super) cache: Arc<RowCache>,
@@ -47,7 +53,7 @@ pub(super) struct CachedState {
     /// Which written rows to read at once.
     pub(super) newcomers: Newcomers,
     /// As many as there are refreshes under way, and one.
-    pub(super) refreshing: Arc<()>,
+    pub(super) refreshing: UnderWay,
     /// How fills read the database.
     pub(super) fills: FillRules,
     /// The ring, where several instances share the tables.
@@ -60,7 +66,7 @@ pub(super) struct CachedState {
     /// Writes that a quorum read may miss.
     pub(super) weak_writes: WeakWrites,
     /// Reads of rows that writes have begun.
-    pub(super) write_reads: WriteReads,
+    pub(super) write_reads: UnderWay,
     /// What is known of the database's lightweight transactions.
     pub(super) paxos: Paxos,
     /// The data centre of the node that we talk to.
@@ -196,13 +202,13 @@ impl CachedState {
             flash,
             units,
             newcomers: Newcomers::default(),
-            refreshing: Arc::default(),
+            refreshing: UnderWay::at_most(MOST_REFRESHES),
             fills,
             ring: OnceLock::new(),
             sharing,
             beside_ring: AtomicBool::new(false),
             weak_writes,
-            write_reads: WriteReads::default(),
+            write_reads: UnderWay::at_most(MOST_WRITE_READS),
             paxos: Paxos::default(),
             data_center: RwLock::default(),
             cluster: RwLock::default(),

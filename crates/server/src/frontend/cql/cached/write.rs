@@ -116,8 +116,9 @@ impl Planned {
     /// that it can follow the write. The write does not wait for the device: what is not found
     /// before its answer is dropped.
     async fn call(&mut self, write: &mut WriteInFlight) -> Result<Envelope, CallError> {
-        let Some(found) = self.read_row(write) else { return self.request.call().await };
+        let found = self.read_row(write);
         let call = std::pin::pin!(self.request.call());
+        let Some(found) = found else { return call.await };
         match select(call, found).await {
             Either::Left((answer, _)) => answer,
             Either::Right((found, call)) => {
@@ -129,17 +130,17 @@ impl Planned {
         }
     }
 
-    /// Reads the row, if only flash has it. The read keeps its turn until the device has answered,
-    /// also where the write has long ended: a device that stands still takes no more of them than
-    /// there are turns. It would take every thread of a reactor that reads by threads.
+    /// Reads the row, if only flash has it. The read counts as under way until the device has
+    /// answered, also where the write has long ended. Otherwise a device that stands still would
+    /// take every thread of a reactor that reads by threads.
     fn read_row(&self, write: &mut WriteInFlight) -> Option<Receiver<Result<Hit, MissReason>>> {
         let read = write.take_flash_read()?;
-        let turn = self.shared.write_reads.turn()?;
+        let one = self.shared.write_reads.one_more()?;
         let (shared, state) = (self.shared.clone(), self.request.client().reactor_state.clone());
         let (tell, found) = oneshot::channel();
         let run = async move {
             let hit = shared.read(read, &state.metrics).await;
-            drop(turn);
+            drop(one);
             let _ = tell.send(hit); // the write may have ended
         };
         compio::runtime::spawn(run).detach();
