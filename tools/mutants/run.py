@@ -33,6 +33,7 @@ SIMULATIONS = {
 HISTORIES = {
     "engine": [
         "sim::admission",
+        "sim::durable",
         "sim::scenarios",
         "sim::copies",
         "sim::devices",

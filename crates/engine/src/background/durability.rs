@@ -2,9 +2,13 @@
 //!
 //! All operations that wait at one moment share one chunk. All whose record is written at one
 //! moment share one flush. While a flush is under way, operations gather for the next.
+//!
+//! A segment may be given up between a record's write and the end of its flush. Its puts are
+//! refused then. So at the end of a flush no put that waits for it is in a segment out of use.
 
 use std::io;
 
+use super::parts::flushes::Unflushed;
 use super::{Background, Purpose};
 use crate::api::RefuseReason;
 use crate::device::{Io, IoKind, IoOutput};
@@ -25,10 +29,11 @@ impl Background {
         if written.is_empty() && removals.is_empty() {
             return;
         }
-        let mut devices: Vec<u16> = written.iter().map(|&(_, device)| device).collect();
+        let mut devices: Vec<u16> =
+            written.iter().map(|put| core.table.place(put.segment).device.0).collect();
         devices.sort_unstable();
         devices.dedup();
-        self.flushes.now = written.into_iter().map(|(id, _)| id).chain(removals).collect();
+        (self.flushes.now, self.flushes.removals) = (written, removals);
         self.flushes.in_flight = devices.len() as u32;
         self.flushes.failed = false;
         for device in devices {
@@ -46,7 +51,7 @@ impl Background {
             if lost {
                 self.core.give_up(id, RefuseReason::Device);
             } else if self.core.waiters.is_synced(id) {
-                self.flushes.next.push((id, self.core.table.place(job.segment).device.0));
+                self.flushes.next.push(Unflushed { waiter: id, segment: job.segment });
             } else {
                 self.core.complete(id);
             }
@@ -68,7 +73,13 @@ impl Background {
     /// as long.
     fn flushed(&mut self) {
         let sound = self.core.sync_journal() && !self.flushes.failed;
-        for id in std::mem::take(&mut self.flushes.now) {
+        let puts = std::mem::take(&mut self.flushes.now).into_iter().map(|put| {
+            let state = self.core.table.state(put.segment);
+            assert!(state != SegmentState::Retired, "{put:?} waits and its segment is given up");
+            put.waiter
+        });
+        let removals = std::mem::take(&mut self.flushes.removals);
+        for id in puts.chain(removals).collect::<Vec<_>>() {
             if sound { self.core.complete(id) } else { self.core.give_up(id, RefuseReason::Device) }
         }
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use super::state::{TRY_AGAIN, tell_time};
 use super::{Background, Purpose};
-use crate::api::DropReason;
+use crate::api::{DropReason, RefuseReason};
 use crate::core::Core;
 use crate::device::{Io, IoKind, WriteBuf};
 use crate::geometry::FEW_IN_FLIGHT;
@@ -183,6 +183,10 @@ impl Background {
         let core = self.core.clone();
         if !core.table.retire(segment) {
             return;
+        }
+        // What is written there and not flushed yet never lasts: the segment may be used again.
+        for waiter in self.flushes.take_those_in(segment) {
+            core.give_up(waiter, RefuseReason::Device);
         }
         let device = &mut self.devices[usize::from(core.table.place(segment).device.0)];
         // One that fails alone, not in an outage, is a bad place.

@@ -40,6 +40,7 @@ mod checks;
 mod copies;
 pub mod coverage;
 mod devices;
+mod durable;
 mod growth;
 mod lateness;
 #[cfg(loom)]

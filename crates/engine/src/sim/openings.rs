@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::scenarios::{
-    NS, acknowledged, crash, get, pass, pass_until, put, put_first_in_segment, world,
-};
+use super::durable::acknowledged;
+use super::scenarios::{NS, crash, get, pass, pass_until, put, put_first_in_segment, world};
 use super::state::look_up;
 use super::world::{EPOCH, Life, World};
 use crate::api::{PutOptions, PutOutcome, RefuseReason};

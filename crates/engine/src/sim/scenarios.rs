@@ -6,11 +6,9 @@ use std::task::{Context, Waker};
 use super::plan::{Options, Setup, Size};
 use super::state::look_up;
 use super::world::{EPOCH, Life, World};
-use crate::api::{Hit, PutOptions, PutOutcome, RefuseReason};
-use crate::config::Durability;
+use crate::api::{Hit, PutOptions, PutOutcome};
 use crate::device::sim::{Crash, SimFaults};
 use crate::durability::backpressure::Backpressure;
-use crate::durability::pending::{Ack, Pending};
 use crate::ops::get::Lookup;
 use crate::ops::modify::{Change, Changed, Modified, Modify};
 use crate::segment::SegmentState;
@@ -174,112 +172,6 @@ fn a_change_whose_read_was_overtaken_sees_what_came_meanwhile() {
         life.namespaces[NS].clear();
     });
     assert_eq!(found, None);
-}
-
-/// A world whose first namespace has this durability.
-fn durable(seed: u64, durability: Durability) -> (World, Life) {
-    let mut world = World::new(&Setup::plain(seed));
-    world.options[NS].durability = durability as u8;
-    let life = world.open();
-    (world, life)
-}
-
-fn submit(life: &Life, key: &[u8], value: &[u8]) -> Pending<PutOutcome> {
-    match life.namespaces[NS].submit_put(key, value, PutOptions::default()) {
-        Ack::Later(pending) => pending,
-        Ack::Done(outcome) => panic!("acknowledged without waiting: {outcome:?}"),
-    }
-}
-
-/// Turns until the put is acknowledged; the clock stands still.
-pub(super) fn acknowledged(
-    world: &mut World,
-    life: &mut Life,
-    pending: Pending<PutOutcome>,
-) -> PutOutcome {
-    for _ in 0..1000 {
-        if pending.is_done() {
-            return pending.wait();
-        }
-        world.turn(life);
-    }
-    panic!("not acknowledged")
-}
-
-#[test]
-fn what_was_acknowledged_write_through_is_a_hit_after_the_death_of_the_process() {
-    for seed in 0..50 {
-        let (mut world, mut life) = durable(seed, Durability::WriteThrough);
-        let pending = submit(&life, b"key", b"value");
-        assert!(!pending.is_done(), "nothing is written yet");
-        assert_eq!(get(&life, b"key").as_deref(), Some(&b"value"[..]), "but seen");
-        let outcome = acknowledged(&mut world, &mut life, pending);
-        assert!(matches!(outcome, PutOutcome::Stored { .. }), "{outcome:?}");
-        let life = crash(&mut world, life, Crash::Process);
-        assert_eq!(get(&life, b"key").as_deref(), Some(&b"value"[..]), "seed {seed}");
-    }
-}
-
-#[test]
-fn what_was_acknowledged_synced_is_a_hit_after_power_loss() {
-    for seed in 0..50 {
-        let (mut world, mut life) = durable(seed, Durability::Synced);
-        for n in 0..3u8 {
-            let pending = submit(&life, b"key", &[n; 100]);
-            let outcome = acknowledged(&mut world, &mut life, pending);
-            assert!(matches!(outcome, PutOutcome::Stored { .. }), "{outcome:?}");
-        }
-        let life = crash(&mut world, life, Crash::Machine);
-        assert_eq!(get(&life, b"key"), Some(vec![2; 100]), "seed {seed}");
-    }
-}
-
-#[test]
-fn a_device_that_fails_or_is_silent_refuses_with_a_reason_and_the_older_object_is_gone() {
-    for durability in [Durability::WriteThrough, Durability::Synced] {
-        for (write_error, sync_error, silent) in
-            [(1.0, 0.0, false), (0.0, 1.0, false), (0.0, 0.0, true)]
-        {
-            if durability == Durability::WriteThrough && sync_error > 0.0 {
-                continue;
-            }
-            let (mut world, mut life) = durable(1, durability);
-            let pending = submit(&life, b"key", b"old");
-            let _ = acknowledged(&mut world, &mut life, pending);
-            world.machine.set_faults(SimFaults { write_error, sync_error, ..SimFaults::none() });
-            let pending = submit(&life, b"key", b"new");
-            if silent {
-                for _ in 0..6 {
-                    assert!(!pending.is_done(), "it has five seconds");
-                    world.turn_without_answers(&mut life);
-                    world.clock.pass(1000);
-                }
-                world.turn_without_answers(&mut life);
-                assert!(pending.is_done(), "nobody waits for a dead device");
-            }
-            let outcome = acknowledged(&mut world, &mut life, pending);
-            assert_eq!(
-                outcome,
-                PutOutcome::Refused(RefuseReason::Device),
-                "{durability:?} {write_error} {sync_error}"
-            );
-            assert_eq!(get(&life, b"key"), None);
-            let life = crash(&mut world, life, Crash::Process);
-            assert_eq!(get(&life, b"key"), None, "nor does it return");
-        }
-    }
-}
-
-#[test]
-fn those_who_wait_at_the_same_time_share_a_write() {
-    let (mut world, mut life) = durable(1, Durability::WriteThrough);
-    let before = life.core.stats().totals;
-    let waiting: Vec<_> = (0..50u8).map(|n| submit(&life, &[n], &[n; 100])).collect();
-    for pending in waiting {
-        assert!(matches!(acknowledged(&mut world, &mut life, pending), PutOutcome::Stored { .. }));
-    }
-    let padding = life.core.stats().totals.padding_bytes - before.padding_bytes;
-    assert!(padding < 2 * 4096, "{padding} bytes were written to fill blocks");
 }
 
 /// Puts until a change would have to wait for room in the journal; without I/O in between.
