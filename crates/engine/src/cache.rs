@@ -3,6 +3,7 @@
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::RawFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -79,23 +80,30 @@ impl Cache {
     /// # Errors
     /// [`OpenError`] says what is wrong and what to do about it.
     pub fn open(config: Config) -> Result<Self, OpenError> {
+        let silent = device::silent_among(&config.devices);
+        Self::open_without(&config, &silent)
+    }
+
+    /// The same, where these devices do not answer.
+    fn open_without(config: &Config, silent: &[PathBuf]) -> Result<Self, OpenError> {
         let lock = DirLock::acquire(&config.data_dir)?;
         // Before a size or mode of anything is changed.
-        let without = recovery::refuse_others(&config, &FileMetaStore::new(&config.data_dir))?;
-        let opened = device::open_with(&config.devices, config.io, without)?;
-        let journal = open_journal(&config)?;
+        let meta = FileMetaStore::new(&config.data_dir);
+        let without = recovery::refuse_others(config, &meta, silent)?;
+        let opened = device::open_with(&config.devices, config.io, without, silent)?;
+        let journal = open_journal(config)?;
         let random = || uuid::Uuid::new_v4().as_u64_pair();
         let ((a, b), (c, _)) = (random(), random());
         let env = Env {
             set: opened.set,
-            meta: Arc::new(FileMetaStore::new(&config.data_dir)),
+            meta: Arc::new(meta),
             journal,
             clock: Arc::new(SystemClock::default()),
             boot_id: boot_id().ok().map(|id| id.0),
             entropy: [a, b, c],
         };
         let (mut disk, truncated) = (opened.disk, opened.truncated);
-        let mut opened = recovery::open(&config, env, &mut *disk)?;
+        let mut opened = recovery::open(config, env, &mut *disk)?;
         // Of what is made anew nothing can be lost.
         if !opened.opening.is_empty() {
             opened.opening.truncated = truncated;

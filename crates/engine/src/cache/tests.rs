@@ -5,8 +5,9 @@ use std::cell::Cell;
 use super::*;
 use crate::api::PutOptions;
 use crate::clock::{Clock, ManualClock};
+use crate::config::Durability;
 use crate::device::sim::{SimDisk, SimFaults, SimMachine};
-use crate::device::{DeviceInfo, Done, Io};
+use crate::device::{DeviceConfig, DeviceError, DeviceInfo, Done, Io};
 use crate::durability::backpressure::Backpressure;
 use crate::testing::TempDir;
 
@@ -286,4 +287,46 @@ fn memory_that_shrinks_does_so_by_steps_that_a_stop_ends() {
     assert_eq!(cache.resize_dram(least - 1, &|| true), Resized::TooSmall);
     cache.close();
     assert_eq!(cache.resize_dram(0, &|| true), Resized::Stopped, "it was closed");
+}
+
+/// Options of a namespace whose acknowledged objects are on flash.
+fn written() -> NamespaceOptions {
+    NamespaceOptions { durability: Durability::WriteThrough, ..NamespaceOptions::default() }
+}
+
+/// How many of 600 objects a cache has, once its index is loaded.
+fn kept(cache: &Cache) -> usize {
+    while cache.stats().loading {
+        thread::yield_now();
+    }
+    let ns = cache.namespace("test", written()).expect("opens");
+    let is_there = |n: &u32| ns.get_blocking(&n.to_le_bytes()).is_some();
+    (0..600u32).filter(is_there).count()
+}
+
+#[test]
+fn a_device_that_hangs_before_the_start_costs_its_share_and_holds_nobody_up() {
+    for silent in [0, 1] {
+        let dir = TempDir::new();
+        let mut config = small(&dir);
+        let paths = ["first", "second"].map(|name| dir.path().join(name));
+        let device = |path: &PathBuf| DeviceConfig { path: path.clone(), size: 4 << 20 };
+        config.devices = paths.iter().map(device).collect();
+        let cache = Cache::open(config.clone()).expect("opens");
+        let ns = cache.namespace("test", written()).expect("opens");
+        for n in 0..600u32 {
+            let _ = ns.put(&n.to_le_bytes(), &[7; 1000], PutOptions::default());
+        }
+        drop((ns, cache.close(), cache));
+        let cache = Cache::open(config.clone()).expect("opens");
+        let all = kept(&cache);
+        drop((cache.close(), cache));
+        let none = Cache::open_without(&config, &paths).map(drop);
+        let is_silent = |e: &OpenError| matches!(e, OpenError::Device(DeviceError::Silent { .. }));
+        assert!(none.as_ref().is_err_and(is_silent), "{none:?}");
+        let cache = Cache::open_without(&config, &paths[silent..=silent]).expect("opens");
+        let left = kept(&cache);
+        assert!((all / 4..all / 4 * 3).contains(&left), "{silent}: {left} of {all}");
+        cache.close();
+    }
 }

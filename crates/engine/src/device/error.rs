@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use super::answer::ANSWER_WITHIN;
 use super::disk::memlock_hint;
 
 /// Why a device could not be opened, and what to do about it.
@@ -49,6 +50,16 @@ pub enum DeviceError {
     #[error("the directory of {path} does not exist: create it, or configure another path")]
     NoDirectory {
         /// The cache file.
+        path: PathBuf,
+    },
+    /// It hangs.
+    #[error(
+        "{path} has not answered a read for {} s: look at the device and at the kernel's log; wait until it answers, or configure \
+         another path",
+        ANSWER_WITHIN
+    )]
+    Silent {
+        /// The cache file or device.
         path: PathBuf,
     },
     /// Neither a regular file nor a block device.
@@ -136,6 +147,7 @@ impl DeviceError {
                 | Self::ReadOnly { .. }
                 | Self::NoDirectory { .. }
                 | Self::NoDevice { .. }
+                | Self::Silent { .. }
                 | Self::Io { .. }
         )
     }

@@ -41,11 +41,20 @@ pub(super) struct Files {
 impl Files {
     /// Opens all devices or none. With `without`, those that fail or are missing are left out, as
     /// long as another can be opened; what is somebody else's, or configured wrongly, is refused.
-    pub(super) fn open(devices: &[DeviceConfig], without: bool) -> Result<Self, DeviceError> {
+    /// Those that are `silent` fail without being touched.
+    pub(super) fn open(
+        devices: &[DeviceConfig],
+        without: bool,
+        silent: &[PathBuf],
+    ) -> Result<Self, DeviceError> {
         let mut opened = Self { files: Vec::new(), infos: Vec::new(), truncated: Vec::new() };
         let mut failed = None;
         for device in devices {
-            let (file, info, left) = match open_device(device) {
+            let attempt = match silent.contains(&device.path) {
+                true => Err(DeviceError::Silent { path: device.path.clone() }),
+                false => open_device(device),
+            };
+            let (file, info, left) = match attempt {
                 Ok(device) => device,
                 Err(error) if without && error.is_of_device() => {
                     let path = device.path.clone();

@@ -13,6 +13,7 @@
 //! A buffer given to [`Disk::submit`] belongs to the disk until its [`Done`] is handed out. So no
 //! future can be dropped while the kernel still writes into its memory.
 
+mod answer;
 pub mod area;
 mod buf;
 mod disk;
@@ -24,6 +25,7 @@ mod read_limit;
 pub mod sim;
 mod uring;
 
+pub(crate) use answer::silent_among;
 pub use buf::{AlignedBuf, BUF_ALIGN, WriteBuf};
 pub use disk::{
     DeviceConfig, DeviceId, DeviceInfo, DeviceSet, Disk, Done, Io, IoEngine, IoKind, IoOutput,

@@ -1,5 +1,6 @@
 //! Opens devices with the best interface that the kernel offers.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::disk::{DeviceConfig, DeviceSet, Disk, IoEngine, Truncated, memlock_hint};
@@ -25,17 +26,18 @@ pub struct OpenDevices {
 /// # Errors
 /// [`DeviceError`] names the device, the cause and what to do about it.
 pub fn open(devices: &[DeviceConfig], engine: IoEngine) -> Result<OpenDevices, DeviceError> {
-    open_with(devices, engine, false)
+    open_with(devices, engine, false, &[])
 }
 
 /// The same. With `without`, it goes on without devices that fail or are missing, as long as there
-/// is another.
+/// is another. Those that are `silent` ([`silent_among`](super::silent_among)) fail.
 pub(crate) fn open_with(
     devices: &[DeviceConfig],
     engine: IoEngine,
     without: bool,
+    silent: &[PathBuf],
 ) -> Result<OpenDevices, DeviceError> {
-    let files = Arc::new(files::Files::open(devices, without)?);
+    let files = Arc::new(files::Files::open(devices, without, silent)?);
     let set: Arc<dyn DeviceSet> = files.clone();
     let truncated = files.truncated().to_vec();
     if engine != IoEngine::Pread {
@@ -67,7 +69,7 @@ pub(crate) fn try_engine(engine: IoEngine) -> Result<(), DeviceError> {
     if engine != IoEngine::Uring {
         return Ok(());
     }
-    let nothing = Arc::new(files::Files::open(&[], false)?);
+    let nothing = Arc::new(files::Files::open(&[], false, &[])?);
     UringDisk::new(nothing).map(drop).map_err(|source| DeviceError::UringRefused { source })
 }
 

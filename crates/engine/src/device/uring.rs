@@ -344,7 +344,7 @@ mod tests {
     fn a_completion_cut_short_is_continued_and_never_taken_for_the_whole() {
         let dir = TempDir::new();
         let config = DeviceConfig { path: dir.path().join("flash"), size: 1 << 20 };
-        let files = Files::open(&[config], false).expect("opened");
+        let files = Files::open(&[config], false, &[]).expect("opened");
         let active = |transfer| Active {
             id: 1,
             device: DeviceId(0),
@@ -381,7 +381,7 @@ mod tests {
     fn a_lost_ring_fails_what_is_asked_of_it_and_hangs_nobody() {
         let dir = TempDir::new();
         let config = DeviceConfig { path: dir.path().join("flash"), size: 1 << 20 };
-        let files = Arc::new(Files::open(&[config], false).expect("opened"));
+        let files = Arc::new(Files::open(&[config], false, &[]).expect("opened"));
         let Ok(mut disk) = UringDisk::new(files) else {
             return eprintln!("io_uring is refused here, not tested");
         };

@@ -26,16 +26,23 @@ const FIRST_EPOCH: u64 = 1;
 const TORN: u64 = 16;
 
 /// Refuses devices that are not this cache's, by a look at the files alone: nothing of them is
-/// changed.
+/// changed. Those that are `silent` are not read.
 ///
 /// Says whether the cache is one of several devices that can go on without some of them.
 ///
 /// # Errors
 /// [`OpenError`].
-pub fn refuse_others(config: &Config, meta: &dyn MetaStore) -> Result<bool, OpenError> {
+pub fn refuse_others(
+    config: &Config,
+    meta: &dyn MetaStore,
+    silent: &[PathBuf],
+) -> Result<bool, OpenError> {
     let state = read_state(config, meta)?;
     for (n, device) in config.devices.iter().enumerate() {
         let path = device.path.clone();
+        if silent.contains(&path) {
+            continue;
+        }
         let listed = state.as_ref().is_some_and(|state| !state.devices.is_empty());
         let is_member = |block: &Superblock| {
             let records = state.iter().flat_map(|state| &state.devices);

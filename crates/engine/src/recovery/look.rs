@@ -5,7 +5,7 @@ use std::io::Read;
 use super::find::refuse_others;
 use crate::config::Config;
 use crate::device::area::{FileMetaStore, look_at_area};
-use crate::device::{self, DeviceInfo};
+use crate::device::{self, DeviceError, DeviceInfo};
 use crate::error::OpenError;
 use crate::format::superblock::{Found, RESERVED, Superblock};
 use crate::geometry;
@@ -41,7 +41,10 @@ pub struct Outlook {
 /// # Errors
 /// Those of opening.
 pub fn look(config: &Config) -> Result<Outlook, OpenError> {
-    refuse_others(config, &FileMetaStore::new(&config.data_dir))?;
+    if let Some(path) = device::silent_among(&config.devices).pop() {
+        return Err(DeviceError::Silent { path }.into());
+    }
+    refuse_others(config, &FileMetaStore::new(&config.data_dir), &[])?;
     if config.devices.is_empty() {
         return Err(OpenError::Config(
             "no flash is configured: give at least one file or device".into(),
