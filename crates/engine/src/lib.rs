@@ -63,7 +63,7 @@ pub use namespace::Namespace;
 pub use ops::get::{FlashRead, Lookup, Peek};
 pub use ops::list::{Keys, KeysError, Listing};
 pub use ops::modify::{Change, Changed, Modified, Modify, ModifyRead};
-pub use recovery::{Opening, Origin, Outlook, look};
+pub use recovery::{Looked, Opening, Origin, Outlook, look};
 pub use segment::{SegmentFigures, SegmentState};
 pub use sizing::WrittenByPut;
 pub use stats::{EngineTotals, NamespaceStats, Stats};

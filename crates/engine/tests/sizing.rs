@@ -38,7 +38,7 @@ fn a_full_cache_holds_and_has_written_what_was_planned() {
     config.index_memory = Some(FLASH / 64);
     config.index_growth = false;
     let planned = Outlook::of_new(&config, FLASH).unwrap();
-    assert_eq!(afterglow_engine::look(&config).unwrap(), planned, "as opening divides it");
+    assert_eq!(afterglow_engine::look(&config).unwrap().outlook, planned, "as opening divides it");
 
     let cache = Cache::open(config.clone()).unwrap();
     let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();

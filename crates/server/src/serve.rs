@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, OnceLock, Weak, mpsc},
 };
 
-use afterglow_engine::{Cache, Outlook, Resized};
+use afterglow_engine::{Cache, Looked, Outlook, Resized};
 use afterglow_rowcache::intents::IntentDoubt;
 
 use self::frontends::{Entrances, FrontEnds};
@@ -59,10 +59,10 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     let stopper = Stopper::new(sender);
     let control = Control::start(config.admin, shown, stopper.clone())?;
     let hand_over = Arc::new(HandOver::new(control.admin(), stopper));
-    let Preparation { data_dir, outlook, entrances, reactors, .. } =
+    let Preparation { data_dir, looked, entrances, reactors, .. } =
         Preparation::prepare(&config, Some(taken))?;
     entrances.share(&hand_over);
-    if let Some(warning) = small_index(&outlook) {
+    if let Some(warning) = small_index(&looked.outlook) {
         tracing::warn!("{warning}");
     }
     notifier.status("opening the cache");
@@ -270,7 +270,7 @@ impl reload::Serving for LiveServer<'_> {
 /// so everything that can fail comes before.
 struct Preparation {
     data_dir: DataDir,
-    outlook: Outlook,
+    looked: Looked,
     entrances: Entrances,
     reactors: Reactors,
     /// What is doubted of the intents of the last run.
@@ -282,7 +282,7 @@ impl Preparation {
     fn prepare(config: &Config, taken: Option<Taken>) -> Result<Self, ServeError> {
         memory::check(config)?;
         let data_dir = DataDir::prepare(&config.data_dir)?;
-        let outlook = cache::look(config, data_dir.path())?;
+        let looked = cache::look(config, data_dir.path())?;
         let intents = match config.cql {
             Some(_) => cached::look(data_dir.path())?,
             None => None,
@@ -292,14 +292,14 @@ impl Preparation {
         }
         let entrances = Entrances::prepare(config, taken)?;
         let reactors = start_reactors(config)?;
-        Ok(Self { data_dir, outlook, entrances, reactors, intents })
+        Ok(Self { data_dir, looked, entrances, reactors, intents })
     }
 }
 
 /// What a check found.
 pub struct Checked {
-    /// How memory and flash are divided.
-    pub outlook: Outlook,
+    /// How memory and flash are divided, and what is left out.
+    pub looked: Looked,
     /// The process that serves from the data directory now: its addresses were not tried.
     pub served_by: Option<u32>,
     /// What is doubted of the writes that were in flight when the last run ended.
@@ -320,7 +320,7 @@ pub fn check(config: &Config) -> Result<Checked, ServeError> {
     ready.reactors.shutdown();
     // Of a server that runs the table is in motion.
     let intents = ready.intents.filter(|_| bind);
-    Ok(Checked { outlook: ready.outlook, served_by, intents })
+    Ok(Checked { looked: ready.looked, served_by, intents })
 }
 
 /// Bytes of flash for a slot, of an index as large as it may get, from which on it is worth a

@@ -62,6 +62,14 @@ pub enum DeviceError {
         /// The cache file or device.
         path: PathBuf,
     },
+    /// A block device of no bytes.
+    #[error(
+        "{path} is a block device without a medium (0 bytes): attach it, or configure another path"
+    )]
+    NoMedium {
+        /// The block device.
+        path: PathBuf,
+    },
     /// Neither a regular file nor a block device.
     #[error("{path} is neither a file nor a block device: configure another path")]
     NotAFile {
@@ -148,6 +156,7 @@ impl DeviceError {
                 | Self::NoDirectory { .. }
                 | Self::NoDevice { .. }
                 | Self::Silent { .. }
+                | Self::NoMedium { .. }
                 | Self::Io { .. }
         )
     }

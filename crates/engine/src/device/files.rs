@@ -48,23 +48,17 @@ impl Files {
         silent: &[PathBuf],
     ) -> Result<Self, DeviceError> {
         let mut opened = Self { files: Vec::new(), infos: Vec::new(), truncated: Vec::new() };
-        let mut failed = None;
-        for device in devices {
-            let attempt = match silent.contains(&device.path) {
-                true => Err(DeviceError::Silent { path: device.path.clone() }),
-                false => open_device(device),
-            };
-            let (file, info, left) = match attempt {
-                Ok(device) => device,
-                Err(error) if without && error.is_of_device() => {
-                    let path = device.path.clone();
+        let found = each_that_can(devices, without, silent, open_device)?;
+        for (device, found) in devices.iter().zip(found) {
+            let (file, info, left) = match found {
+                Ok(found) => found,
+                Err(error) => {
                     tracing::warn!(%error, "the cache is opened without a device");
-                    failed.get_or_insert(error);
+                    let path = device.path.clone();
                     opened.files.push(None);
                     opened.infos.push(DeviceInfo { size: 0, alignment: DEFAULT_ALIGNMENT, path });
                     continue;
                 }
-                Err(error) => return Err(error),
             };
             opened.files.push(Some(file));
             if (1..info.size).contains(&left) {
@@ -72,10 +66,7 @@ impl Files {
             }
             opened.infos.push(info);
         }
-        match failed {
-            Some(error) if opened.files.iter().all(Option::is_none) => Err(error),
-            _ => Ok(opened),
-        }
+        Ok(opened)
     }
 
     /// Files that had to be made longer although something was in them.
@@ -112,6 +103,31 @@ impl DeviceSet for Files {
     }
 }
 
+/// Looks at each device, or at none. With `without`, those that fail or are missing are among what
+/// is found, as long as there is another. Those that are `silent` fail without being touched.
+fn each_that_can<T>(
+    devices: &[DeviceConfig],
+    without: bool,
+    silent: &[PathBuf],
+    look: impl Fn(&DeviceConfig) -> Result<T, DeviceError>,
+) -> Result<Vec<Result<T, DeviceError>>, DeviceError> {
+    let mut all = Vec::new();
+    for device in devices {
+        let found = match silent.contains(&device.path) {
+            true => Err(DeviceError::Silent { path: device.path.clone() }),
+            false => look(device),
+        };
+        match found {
+            Err(error) if !without || !error.is_of_device() => return Err(error),
+            found => all.push(found),
+        }
+    }
+    match all.iter().all(Result::is_err) {
+        true => all.into_iter().next().map_or(Ok(Vec::new()), |first| first.map(|_| Vec::new())),
+        false => Ok(all),
+    }
+}
+
 /// Opens devices for looking at them only: no lock, no creation, no `O_DIRECT`, size as found.
 ///
 /// # Errors
@@ -133,9 +149,18 @@ pub fn open_read_only(paths: &[PathBuf]) -> Result<Arc<dyn DeviceSet>, DeviceErr
     Ok(Arc::new(set))
 }
 
-/// Bytes that a device would have, without opening it. What opening it would refuse is refused, as
-/// far as that can be seen without a lock.
-pub(crate) fn examine(config: &DeviceConfig) -> Result<u64, DeviceError> {
+/// Bytes that each device would have, without opening it, or why it would be left out, as
+/// [`open_with`](super::open_with) does that. What opening would refuse is refused, as far as that
+/// can be seen without a lock.
+pub(crate) fn examine(
+    devices: &[DeviceConfig],
+    without: bool,
+    silent: &[PathBuf],
+) -> Result<Vec<Result<u64, DeviceError>>, DeviceError> {
+    each_that_can(devices, without, silent, examine_device)
+}
+
+fn examine_device(config: &DeviceConfig) -> Result<u64, DeviceError> {
     let path = &config.path;
     let fail = |doing| move |e| DeviceError::from_io(doing, path, config.size, e);
     let kind = kind_of(config)?;
@@ -165,7 +190,8 @@ pub(crate) fn examine(config: &DeviceConfig) -> Result<u64, DeviceError> {
     }
     let whole = end_of(&file).map_err(fail("measure"))? / MIN_SIZE * MIN_SIZE;
     match config.size {
-        0 if whole > 0 => Ok(whole),
+        _ if whole == 0 => Err(DeviceError::NoMedium { path: path.clone() }),
+        0 => Ok(whole),
         size if size.is_multiple_of(MIN_SIZE) && (1..=whole).contains(&size) => Ok(size),
         size => Err(DeviceError::BadSize { path: path.clone(), size }),
     }
@@ -194,6 +220,9 @@ fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo, u64), DeviceE
     lock(&file, LETTING_GO).map_err(|e| fail("lock")(e.into()))?;
     let size = if is_block {
         let whole = end_of(&file).map_err(fail("measure"))? / MIN_SIZE * MIN_SIZE;
+        if whole == 0 {
+            return Err(DeviceError::NoMedium { path: path.clone() });
+        }
         if config.size == 0 { whole } else { config.size.min(whole + 1) }
     } else {
         config.size

@@ -11,6 +11,15 @@ use crate::format::superblock::{Found, RESERVED, Superblock};
 use crate::geometry;
 use crate::index::SLOTS_PER_LINE;
 
+/// What opening a cache would find.
+#[derive(Debug)]
+pub struct Looked {
+    /// How it would be divided.
+    pub outlook: Outlook,
+    /// Why devices would be left out, where the cache can go on without them: one for each.
+    pub left_out: Vec<DeviceError>,
+}
+
 /// How a cache would be divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outlook {
@@ -40,27 +49,30 @@ pub struct Outlook {
 ///
 /// # Errors
 /// Those of opening.
-pub fn look(config: &Config) -> Result<Outlook, OpenError> {
-    if let Some(path) = device::silent_among(&config.devices).pop() {
-        return Err(DeviceError::Silent { path }.into());
-    }
-    refuse_others(config, &FileMetaStore::new(&config.data_dir), &[])?;
+pub fn look(config: &Config) -> Result<Looked, OpenError> {
+    let silent = device::silent_among(&config.devices);
+    let without = refuse_others(config, &FileMetaStore::new(&config.data_dir), &silent)?;
     if config.devices.is_empty() {
         return Err(OpenError::Config(
             "no flash is configured: give at least one file or device".into(),
         ));
     }
-    let mut infos = Vec::new();
-    for device in &config.devices {
-        let size = device::examine(device)?;
-        infos.push(DeviceInfo { size, alignment: 4096, path: device.path.clone() });
+    let (mut infos, mut left_out) = (Vec::new(), Vec::new());
+    let sizes = device::examine(&config.devices, without, &silent)?;
+    for (device, size) in config.devices.iter().zip(sizes) {
+        match size {
+            Ok(size) => {
+                infos.push(DeviceInfo { size, alignment: 4096, path: device.path.clone() });
+            }
+            Err(error) => left_out.push(error),
+        }
     }
     device::try_engine(config.io)?;
     look_at_area(&config.data_dir.join("journal"))?;
     let new = geometry::format(config, &infos, [0; 16], 0, 1);
     let found: Vec<_> = infos.iter().filter_map(superblock).collect();
     let blocks = if found.len() == infos.len() { found } else { new? };
-    Outlook::divided(config, &blocks)
+    Ok(Looked { outlook: Outlook::divided(config, &blocks)?, left_out })
 }
 
 impl Outlook {

@@ -47,6 +47,6 @@ pub use env::Env;
 pub use exact::{Exact, READ, SegmentReader, enter};
 pub use find::refuse_others;
 pub use load_plan::LoadPlan;
-pub use look::{Outlook, look};
+pub use look::{Looked, Outlook, look};
 pub use open::{Opened, open};
 pub use opening::{Opening, Origin};

@@ -5,7 +5,7 @@ use std::{fmt::Write, path::Path};
 
 use clap::ArgMatches;
 
-use afterglow_engine::Outlook;
+use afterglow_engine::{Looked, Outlook};
 
 use super::{
     inputs,
@@ -32,8 +32,9 @@ pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
 
 /// How memory and flash would be divided.
 fn divide(text: &mut String, config: &Config, checked: &Checked) {
-    let Outlook { flash, segments, index_bytes, index_slots, dram, .. } = checked.outlook;
-    let most = checked.outlook.index_slots_most;
+    let Looked { outlook, left_out } = &checked.looked;
+    let Outlook { flash, segments, index_bytes, index_slots, dram, .. } = *outlook;
+    let most = outlook.index_slots_most;
     let size = inspect::size;
     text.push_str("\n# Memory and flash:\n");
     let memory = config.memory;
@@ -44,7 +45,10 @@ fn divide(text: &mut String, config: &Config, checked: &Checked) {
     );
     comment(text, "#   ", &divided);
     comment(text, "#   ", &format!("{flash} of flash in {segments} segments"));
-    if let Some(warning) = serve::small_index(&checked.outlook) {
+    for why in left_out {
+        comment(text, "#   ", &format!("the cache would go on without a device: {why}"));
+    }
+    if let Some(warning) = serve::small_index(outlook) {
         comment(text, "#   ", &warning);
     }
     if let Some(doubt) = &checked.intents {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use afterglow_engine::{
-    Cache, DeviceConfig, IoEngine, OpenError, Outlook,
+    Cache, DeviceConfig, IoEngine, Looked, OpenError,
     device::{self, area::MediaError},
 };
 
@@ -91,7 +91,7 @@ fn is_device_in_use(error: &OpenError) -> bool {
 }
 
 /// Sees whether it could be opened, and how large its parts would be; changes nothing.
-pub(super) fn look(config: &Config, data_dir: &Path) -> Result<Outlook, OpenError> {
+pub(super) fn look(config: &Config, data_dir: &Path) -> Result<Looked, OpenError> {
     afterglow_engine::look(&engine_config(config, data_dir.to_path_buf()))
 }
 
