@@ -52,6 +52,10 @@ def test_a_device_that_is_missing_at_a_start_costs_its_share_and_nothing_else(se
     left = hits(server)
     assert COUNT // 4 < left < COUNT * 3 // 4
     assert f"{there / 'flash'}" in server.log_text()
+    # It is no member any more, and still missing.
+    server.stop()
+    server.start()
+    assert hits(server) == left
     # It joins again, empty, and the other keeps what it has.
     server.stop()
     away.rename(there)

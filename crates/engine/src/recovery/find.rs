@@ -28,7 +28,9 @@ const TORN: u64 = 16;
 /// Refuses devices that are not this cache's, by a look at the files alone: nothing of them is
 /// changed. Those that are `silent` are not read.
 ///
-/// Says whether the cache is one of several devices that can go on without some of them.
+/// Says whether the cache can go on without devices that are missing, as long as a member is there.
+/// So it is from when its state file lists its members. One that was forgotten while it was missing
+/// may still be missing at the next start.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -77,7 +79,7 @@ pub fn refuse_others(
             _ => {}
         }
     }
-    Ok(state.is_some_and(|state| state.devices.len() > 1))
+    Ok(state.is_some_and(|state| !state.devices.is_empty()))
 }
 
 fn read_state(config: &Config, meta: &dyn MetaStore) -> Result<Option<StateFile>, OpenError> {
