@@ -44,7 +44,7 @@ def test_a_device_that_is_missing_at_a_start_costs_its_share_and_nothing_else(se
     flash = [f"{folder / 'flash'}:64MiB" for folder in server.folders]
     config.write_text(
         f'memcache = "{server.contact}"\ndata-dir = "{server.data}"\nmemory = "64MiB"\n'
-        f"flash = {flash}\nadmin = \"off\"\n"
+        f'flash = {flash}\nadmin = "off"\n'
     )
     said = run(binary(), "check-config", config)
     assert "would go on without a device" in said and str(there) in said, said
