@@ -26,6 +26,7 @@ use crate::segment::SegmentFigures;
 use crate::shard::ShardSlot;
 use crate::stats::Stats;
 use crate::sync::Mutex;
+use crate::tier::LEAST_BYTES;
 
 /// How long the background thread waits for a device before it looks at the rest of its work again.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -34,8 +35,6 @@ const BUSY_INTERVAL: Duration = Duration::from_millis(1);
 /// How long the end of a cache waits for a device, or a disk under the data directory, that does
 /// not answer at all.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
-/// What a shard of the DRAM tier has at least, in bytes.
-const LEAST_DRAM: u64 = 4096;
 /// How often it looks whether the background thread is over.
 const JOIN: Duration = Duration::from_millis(1);
 
@@ -186,7 +185,7 @@ impl Cache {
         let shards = self.core.shards.len() as u64;
         let grown = |shard: &ShardSlot| shard.lock().index.grown_bytes() as u64;
         let grown = self.core.shards.iter().map(grown).max().unwrap_or(0);
-        let least = shards * (LEAST_DRAM + grown);
+        let least = shards * (LEAST_BYTES as u64 + grown);
         let wanted = opened.checked_add_signed(by).filter(|left| *left >= least);
         let Some(wanted) = wanted else { return Resized::TooSmall };
         let share = usize::try_from(wanted / shards).unwrap_or(usize::MAX);

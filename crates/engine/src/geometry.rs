@@ -9,6 +9,7 @@ use crate::format::checkpoint::{
 use crate::format::superblock::Superblock;
 use crate::format::{BLOCK, round_up};
 use crate::index::{LINE_BYTES, MAX_GROUP, MAX_SEGMENTS};
+use crate::tier::LEAST_BYTES;
 
 /// Largest segment.
 const MAX_SEGMENT: u64 = crate::format::MAX_SEGMENT as u64;
@@ -237,10 +238,11 @@ pub fn memory(config: &Config, flash: u64, segment_size: u32) -> Result<Memory, 
     // admission asks whether an object was known while flash was written over once.
     let sketch = (config.memory / 64).max((index / 2).min(config.memory / 16));
     let fixed = index + buffers + sketch + rest;
-    let Some(dram) = config.memory.checked_sub(fixed).filter(|d| *d >= shards * 4096) else {
+    let least = shards * LEAST_BYTES as u64;
+    let Some(dram) = config.memory.checked_sub(fixed).filter(|dram| *dram >= least) else {
         let why = format!(
-            "{} bytes of memory are too few: index, buffers and sketch take {fixed} bytes; configure more memory or less \
-             index_memory",
+            "{} bytes of memory are too few: index, buffers and sketch take {fixed} bytes, and {shards} shards need {least} bytes \
+             for objects; configure more memory, fewer shards or less index_memory",
             config.memory
         );
         return Err(OpenError::Config(why));

@@ -274,7 +274,7 @@ fn memory_that_shrinks_does_so_by_steps_that_a_stop_ends() {
     }
     let held = || cache.stats().dram_bytes;
     let before = held();
-    let least = (2 * LEAST_DRAM) as i64 - *cache.dram_at_opening.lock() as i64;
+    let least = (2 * LEAST_BYTES) as i64 - *cache.dram_at_opening.lock() as i64;
     let asked = Cell::new(0);
     let twice = || asked.replace(asked.get() + 1) < 2;
     assert_eq!(cache.resize_dram(least, &twice), Resized::Stopped);

@@ -50,6 +50,9 @@ const STEP: usize = 4;
 /// Unit in which the age of dirty objects is kept, in milliseconds.
 const TICK: u64 = 100;
 
+/// Bytes that a tier needs to hold anything. Its own structures take 11 KB of it while it is empty.
+pub(crate) const LEAST_BYTES: usize = 16 << 10;
+
 /// The objects of one shard in DRAM, within a budget of bytes.
 pub struct DramTier {
     arena: Arena,

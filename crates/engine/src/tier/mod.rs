@@ -26,6 +26,7 @@ mod write_out;
 
 pub use arena::entry_bytes;
 pub use dram::DramTier;
+pub(crate) use dram::LEAST_BYTES;
 pub use entry::{DramEntry, DramObject, EntryState, NOWHERE, join};
 pub use evicted::{Evicted, Victims};
 pub(crate) use packed::join_large;

@@ -45,6 +45,15 @@ fn get(tier: &mut DramTier, key: u64) -> Option<DramEntry> {
 }
 
 #[test]
+fn the_least_budget_holds_objects() {
+    let mut tier = DramTier::new(LEAST_BYTES);
+    for key in 0..100 {
+        tier.insert(&dirty(key, 1, 100).object(), &mut Evicted::default());
+        assert!(get(&mut tier, key).is_some() && tier.bytes() <= LEAST_BYTES, "{key}");
+    }
+}
+
+#[test]
 fn an_object_is_found_by_its_whole_key_only() {
     let mut tier = DramTier::new(budget(10_000));
     tier.insert(&dirty(1, 5, 10).object(), &mut Evicted::default());
