@@ -141,6 +141,12 @@ impl Member {
         self.leaving = true;
     }
 
+    /// Whether it has been told to leave.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
     /// What its operator says now of the settings that all members share. Under the old or the new
     /// ones others may write what nobody asks us for: rows of earlier epochs do not count any more,
     /// and no fill is installed that is under way.

@@ -117,6 +117,9 @@ fn text(status: &RingStatus) -> String {
     let _ = writeln!(out, "ring {}, map version {}, {lease}", status.name, status.version);
     if status.confirmed_ms.is_none_or(|ms| ms > LATE_MS) {
         let _ = writeln!(out, "  NOT CONFIRMED: {}; its lease ends at 60 s", confirmed(status));
+        if let Some(why) = &status.trouble {
+            let _ = writeln!(out, "  WHY: {why}");
+        }
     }
     for difference in &status.differs {
         let _ = writeln!(out, "  READS PASS THROUGH: {difference}");
@@ -183,6 +186,7 @@ mod tests {
             confirmed_ms: Some(7_000),
             shards: 4_096,
             unowned: 0,
+            trouble: None,
             differs: Vec::new(),
             members: vec![
                 member("0000000000000001", None),
@@ -198,6 +202,8 @@ mod tests {
         assert!(
             text(&status).contains("NOT CONFIRMED: the database showed it as a member 41 s ago")
         );
+        status.trouble = Some("no node answers".to_owned());
+        assert!(text(&status).contains("  WHY: no node answers\n"));
         status.lease_ms = 0;
         status.unowned = 3;
         let shown = text(&status);

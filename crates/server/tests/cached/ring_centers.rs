@@ -229,6 +229,33 @@ fn a_member_restarts_while_other_data_centers_are_away_and_no_other_ring_takes_t
     assert!(other.client(0).try_run(WRITE).is_err(), "clients have waited for it");
 }
 
+/// As when somebody has dropped the keyspace: it says so, and not only that nothing is confirmed.
+#[test]
+fn a_member_that_the_database_does_not_confirm_says_why() {
+    let dropped = Arc::<AtomicBool>::default();
+    let is_dropped = dropped.clone();
+    let database = FakeBackend::scripted(Version::MAX, move |ask| {
+        let fails = is_dropped.load(Ordering::SeqCst) && ask.text.contains("afterglow.ring");
+        if fails {
+            ask.error(&ErrorBody::new(ErrorCode::Invalid, "unconfigured table ring"));
+        }
+        fails
+    });
+    let mut world = World::over(furnished(database.unwrap()), 1);
+    world.setups[0].ring.as_mut().unwrap().protocol.confirm = 3_000_000;
+    world.start(0);
+    world.settle();
+    let trouble = |world: &World| world.node(0).ring().status().trouble;
+    assert_eq!(trouble(&world), None);
+    dropped.store(true, Ordering::SeqCst);
+    let says = |world: &World| trouble(world).is_some_and(|why| why.contains("unconfigured table"));
+    wait_until("it says why", || says(&world));
+    wait_until("its lease ends", || world.node(0).ring().status().lease_ms == 0);
+    dropped.store(false, Ordering::SeqCst);
+    wait_until("it has a lease again", || world.node(0).ring().status().lease_ms > 0);
+    assert_eq!(trouble(&world), None);
+}
+
 /// Its address is another node's by now, or a name of several nodes. Transactions at LOCAL_SERIAL
 /// of two data centres know nothing of each other.
 #[test]

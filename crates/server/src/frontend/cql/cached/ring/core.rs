@@ -84,6 +84,8 @@ pub struct Ring {
     closed: AtomicBool,
     /// An [`Admission`].
     admission: AtomicU8,
+    /// What was wrong with the last read of the map.
+    trouble: Mutex<Option<String>>,
 }
 
 struct Locked {
@@ -165,6 +167,7 @@ impl Ring {
             silent_owners: SilentOwners::default(),
             closed: AtomicBool::new(false),
             admission: AtomicU8::new(Admission::Unknown as u8),
+            trouble: Mutex::default(),
         })
     }
 
@@ -231,6 +234,21 @@ impl Ring {
     pub fn since_confirmed(&self) -> Option<Time> {
         let confirmed = self.inner.lock().member.confirmed()?;
         Some(now().saturating_sub(confirmed))
+    }
+
+    /// Notes what was wrong with the last read of the map, if anything was.
+    pub fn note_trouble(&self, trouble: Option<String>) {
+        *self.trouble.lock() = trouble;
+    }
+
+    /// What was wrong with the last read of the map.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().clone()
+    }
+
+    /// Whether it has left, or is about to.
+    pub fn is_leaving(&self) -> bool {
+        self.inner.lock().member.is_leaving()
     }
 
     /// See [`Member::drifting`].

@@ -96,27 +96,24 @@ impl Database {
     }
 
     /// The map, if there is an answer in time.
-    pub async fn read_map(&self) -> Option<Map> {
+    pub async fn read_map(&self) -> Result<Map, MapRowError> {
         let shards = self.shards;
         let read = async |on: &Connection| map_row::read(&on.backend, &on.name, shards).await;
-        let (on, read) = self.ask(self.timeout, read).await?;
-        match read {
-            Ok(map) => {
+        let asked = self.ask(self.timeout, read).await;
+        let (on, read) = asked.ok_or(MapRowError::NoAnswer)?;
+        match &read {
+            Ok(_) => {
                 self.left.forget();
                 self.told.set(false);
-                Some(map)
             }
-            Err(MapRowError::NoAnswer) => {
-                self.leave(&on);
-                None
-            }
+            Err(MapRowError::NoAnswer | MapRowError::Refused(_)) => self.leave(&on),
             Err(error) => {
                 if !self.told.replace(true) {
                     tracing::error!(%error, "this instance cannot join the ring: update it, or give the ring another name with --ring-name");
                 }
-                None
             }
         }
+        read
     }
 
     /// Puts a map in the place of the version before it.

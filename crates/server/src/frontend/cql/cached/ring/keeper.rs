@@ -20,6 +20,7 @@ use super::kept::KeptFile;
 use super::lease_row::{LeaseRowState, is_ring};
 use super::settings::settings_of;
 use super::setup::OpenRing;
+use super::unconfirmed::{Confirmation, Told, reason};
 use crate::config::LivePolicies;
 use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::cached::FillWaiter;
@@ -59,6 +60,7 @@ pub struct RingKeeper {
     differs: String,
     /// Of which drifting clocks was last told.
     drifting: Vec<MemberId>,
+    confirmation: Confirmation,
 }
 
 /// How the lease's row of instances without a ring stands.
@@ -103,6 +105,7 @@ impl RingKeeper {
             members: Vec::new(),
             differs: String::new(),
             drifting: Vec::new(),
+            confirmation: Confirmation::new(now()),
         }
     }
 
@@ -130,6 +133,7 @@ impl RingKeeper {
         self.ring.set_settings(generation, || settings_of(&policies, self.hold));
         self.say_what_differs();
         self.say_what_drifts();
+        self.say_what_is_unconfirmed();
         if let Some(data_center) = &*self.shared.data_center.read() {
             self.claims.set_data_center(data_center);
         }
@@ -313,6 +317,26 @@ impl RingKeeper {
         self.drifting = drifting;
     }
 
+    /// Tells that there is no lease, or one again. Settings and clocks that keep a member from it
+    /// are told of above.
+    fn say_what_is_unconfirmed(&mut self) {
+        let is_told = !self.differs.is_empty() || self.ring.drifting().1;
+        if is_told || self.ring.is_leaving() {
+            return;
+        }
+        match self.confirmation.look(now(), self.ring.lease_end()) {
+            Told::Nothing => {}
+            Told::Back => tracing::info!("this instance has a lease of its ring again"),
+            Told::Lost => {
+                let why = self.ring.trouble();
+                let why = why.as_deref().unwrap_or("other members do not confirm it");
+                tracing::error!(
+                    "this instance has no lease of its ring, so reads pass through and writes may be refused: {why}; see \"What happens when\" in docs/guide/ring.md"
+                );
+            }
+        }
+    }
+
     /// Tells of members that have come and gone, and of shards that have stopped moving.
     fn say(&mut self, map: &Map) {
         let (version, me) = (map.version, self.ring.me());
@@ -378,7 +402,9 @@ async fn run_jobs(
         compio::runtime::spawn(async move {
             match job {
                 DatabaseJob::ReadMap { id } => {
-                    let map = database.read_map().await.map(Arc::new);
+                    let read = database.read_map().await;
+                    ring.note_trouble(reason(&read, ring.me(), ring.map().is_some()));
+                    let map = read.ok().map(Arc::new);
                     ring.with(|member, io| member.map_read(id, map, io));
                 }
                 DatabaseJob::Transact { id, map } => {

@@ -5,8 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use afterglow_cql::frame::notation::Value;
-use afterglow_cql::frame::{Flags, Opcode};
+use afterglow_cql::frame::{Envelope, Flags, Opcode};
 use afterglow_cql::message::{Consistency, Query, QueryParams, ValuesBuilder};
+use afterglow_cql::response::{self, Response};
 use afterglow_ring::{Map, TransactionResult};
 
 use crate::frontend::cql::{Backend, Fetched};
@@ -27,9 +28,12 @@ pub struct RingName {
 /// Why the row says nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum MapRowError {
-    /// The database did not answer, or refused.
-    #[error("the database has no answer")]
+    /// The database did not answer.
+    #[error("no node of the database answers")]
     NoAnswer,
+    /// The database refused.
+    #[error("the database refuses to read the ring's map: {0}")]
+    Refused(String),
     /// The row cannot be read.
     #[error(
         "the ring's map cannot be read ({0}): another version of Afterglow may have written it"
@@ -109,5 +113,15 @@ async fn query(
     let mut body = Vec::new();
     Query { text, params }.encode(backend.version(), &mut body);
     let answer = backend.call(Opcode::Query, Flags::NONE, body.into()).await;
-    answer.ok().and_then(|answer| Fetched::new(&answer)).ok_or(MapRowError::NoAnswer)
+    let answer = answer.map_err(|_| MapRowError::NoAnswer)?;
+    Fetched::new(&answer).ok_or_else(|| refusal(&answer))
+}
+
+/// What an answer without rows says.
+fn refusal(answer: &Envelope) -> MapRowError {
+    let message = response::split(&answer.header, &answer.body).map(|(_, message)| message);
+    match message.and_then(|message| Response::parse(&answer.header, message)) {
+        Ok(Response::Error(error)) => MapRowError::Refused(error.message.to_owned()),
+        _ => MapRowError::NoAnswer,
+    }
 }

@@ -29,6 +29,7 @@ mod settings;
 mod setup;
 mod silent_owners;
 mod status;
+mod unconfirmed;
 mod write;
 
 pub(super) use self::ask::RemoteRow;

@@ -25,6 +25,9 @@ pub struct RingStatus {
     /// never. At 60 s its lease ends.
     #[serde(default)]
     pub confirmed_ms: Option<u64>,
+    /// What was wrong when the database was last asked for the ring's map.
+    #[serde(default)]
+    pub trouble: Option<String>,
     /// Shards of the ring.
     pub shards: usize,
     /// Shards that nobody owns.
@@ -191,6 +194,7 @@ impl Ring {
             version: map.as_ref().map_or(0, |map| map.version),
             lease_ms: self.lease_end().saturating_sub(now()) / 1_000,
             confirmed_ms: self.since_confirmed().map(|time| time / 1_000),
+            trouble: self.trouble(),
             shards: self.config().shards,
             unowned: map.as_ref().map_or(self.config().shards, |map| unowned(map)),
             differs: self.differences().map(|(_, all)| all).unwrap_or_default(),

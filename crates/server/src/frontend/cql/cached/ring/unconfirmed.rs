@@ -1,0 +1,106 @@
+//! Why the database does not show this instance as a member of its ring, for the log and for
+//! `afterglow ring status`.
+//!
+//! An instance without a lease answers from the database, so clients notice it late, by their
+//! latency. The operator hears of it here, with what the last read of the map has said.
+
+use afterglow_ring::{Map, MemberId, Time};
+
+use super::map_row::MapRowError;
+
+/// How long an instance that had a lease may be without, before that is told. Moves take less.
+const GRACE: Time = 5_000_000;
+/// The same for one that never had any: it joins, or founds the ring once old leases have ended.
+const FIRST_GRACE: Time = 90_000_000;
+
+/// What is wrong with the map that was read, if anything. `known`: whether this instance has
+/// adopted a map before.
+pub fn reason(read: &Result<Map, MapRowError>, me: MemberId, known: bool) -> Option<String> {
+    match read {
+        Ok(map) if map.version == 0 && known => Some(
+            "somebody has emptied `afterglow.ring`, or made it anew: stop all members and start them again".to_owned(),
+        ),
+        Ok(map) if known && map.entry(me).is_none() => {
+            Some("the ring's map does not have this instance".to_owned())
+        }
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// When there was a lease, and what was told.
+pub struct Confirmation {
+    /// The end of the last moment with a lease, and of the first one without any before that.
+    held: Time,
+    grace: Time,
+    told: bool,
+}
+
+/// What is to be told now.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Told {
+    Nothing,
+    /// There is no lease.
+    Lost,
+    /// There is one again.
+    Back,
+}
+
+impl Confirmation {
+    /// Of an instance that starts.
+    pub fn new(now: Time) -> Confirmation {
+        Confirmation { held: now, grace: FIRST_GRACE, told: false }
+    }
+
+    /// What is to be told, where the lease ends then.
+    pub fn look(&mut self, now: Time, lease_end: Time) -> Told {
+        if lease_end > now {
+            (self.held, self.grace) = (now, GRACE);
+            return if std::mem::take(&mut self.told) { Told::Back } else { Told::Nothing };
+        }
+        if self.told || now < self.held + self.grace {
+            return Told::Nothing;
+        }
+        self.told = true;
+        Told::Lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Time = 1_000_000;
+
+    #[test]
+    fn a_lease_that_is_lost_is_told_once_and_so_is_its_return() {
+        let mut seen = Confirmation::new(0);
+        assert_eq!(seen.look(80 * SECOND, 0), Told::Nothing, "it may be about to join");
+        assert_eq!(seen.look(81 * SECOND, 83 * SECOND), Told::Nothing);
+        assert_eq!(seen.look(84 * SECOND, 83 * SECOND), Told::Nothing, "a move is under way");
+        assert_eq!(seen.look(87 * SECOND, 83 * SECOND), Told::Lost);
+        assert_eq!(seen.look(200 * SECOND, 83 * SECOND), Told::Nothing);
+        assert_eq!(seen.look(201 * SECOND, 203 * SECOND), Told::Back);
+        assert_eq!(seen.look(202 * SECOND, 203 * SECOND), Told::Nothing);
+    }
+
+    #[test]
+    fn one_that_never_has_a_lease_is_told_after_a_minute_and_a_half() {
+        let mut seen = Confirmation::new(0);
+        assert_eq!(seen.look(89 * SECOND, 0), Told::Nothing);
+        assert_eq!(seen.look(90 * SECOND, 0), Told::Lost);
+    }
+
+    #[test]
+    fn a_map_that_is_gone_and_one_without_us_are_reasons_and_so_is_what_the_database_says() {
+        let (empty, me) = (Map::empty(16), MemberId(1));
+        assert_eq!(reason(&Ok(empty.clone()), me, false), None, "there was no ring yet");
+        let gone = reason(&Ok(empty.clone()), me, true);
+        assert!(gone.as_deref().is_some_and(|why| why.contains("start them again")), "{gone:?}");
+        let others = Map { version: 3, ..empty };
+        assert!(reason(&Ok(others.clone()), me, true).is_some());
+        assert_eq!(reason(&Ok(others), me, false), None, "it joins");
+        let refused = Err(MapRowError::Refused("unconfigured table ring".to_owned()));
+        assert!(reason(&refused, me, true).is_some_and(|why| why.contains("unconfigured table")));
+    }
+}
