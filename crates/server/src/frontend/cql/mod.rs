@@ -34,7 +34,7 @@ pub use self::cluster::first::LeftNodes;
 pub use self::cluster::login::{Login, User};
 pub use self::cluster::nodes::NodeId;
 pub use self::cluster::permissions::{May, PermissionCache};
-pub use self::cluster::rows::{Fetched, FetchedRow};
+pub use self::cluster::rows::{Fetched, FetchedRow, refusal};
 pub use self::cluster::schema::SchemaStore;
 pub use self::front_end::{CqlFrontEnd, CqlFrontEndConfig};
 pub use self::reactor_state::CqlReactorState;

@@ -1,13 +1,13 @@
 //! Keeps what caching under `exclusive` needs: the lease row, the claim, signs of life. It is one
 //! task, on the first reactor, with a connection of its own.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use afterglow_cql::frame::{Flags, Opcode};
-use afterglow_cql::message::{Consistency, Query, QueryParams};
+use afterglow_cql::message::Consistency;
 use afterglow_cql::plan::SchemaView;
 use afterglow_rowcache::claims::Claims;
 use afterglow_rowcache::clock::Millis;
@@ -19,8 +19,9 @@ use futures_channel::oneshot;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::super::{Backend, Cluster, CqlShared, Fetched, LeftNodes, NodeId};
+use super::super::{Backend, Cluster, CqlShared, LeftNodes, NodeId};
 use super::FillWaiter;
+use super::own_query::{Refusal, call, execute, query};
 use super::ring::is_ring;
 use super::setting::setting_of;
 use super::state::CachedState;
@@ -31,8 +32,8 @@ use crate::metrics::{BackendMetrics, LeaseState};
 const RECONNECT: Duration = Duration::from_millis(500);
 /// How often it looks around.
 const TICK: Duration = Duration::from_millis(50);
-/// How long one transaction may take; after that it counts as failed.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// Reasons that are told before the database answers again.
+const MOST_TOLD: usize = 8;
 /// Replicas of the lease row, where there are as many nodes.
 const REPLICAS: usize = 3;
 
@@ -54,6 +55,8 @@ pub(super) struct Keeper {
     /// No attempt to connect before this.
     connect_at: Millis,
     holder: Option<Uuid>,
+    /// What was told of why the lease cannot be had, since the database last answered.
+    troubles: BTreeSet<Refusal>,
 }
 
 /// What the database has told of its lightweight transactions.
@@ -90,6 +93,7 @@ impl Keeper {
             cluster_checked: false,
             connect_at: 0,
             holder: None,
+            troubles: BTreeSet::new(),
         }
     }
 
@@ -131,11 +135,18 @@ impl Keeper {
             // not wait.
             let Some(backend) = self.connect().await else { return };
             let sent_at = self.now();
-            let answer = self.ask(&backend, request).await.unwrap_or(Answer::Failed);
-            match answer {
-                Answer::Failed => self.leave_node(),
-                _ => self.left.forget(),
-            }
+            let answer = match self.ask(&backend, request).await {
+                Ok(answer) => {
+                    self.left.forget();
+                    self.troubles.clear();
+                    answer
+                }
+                Err(why) => {
+                    self.leave_node();
+                    self.tell_trouble(why);
+                    Answer::Failed
+                }
+            };
             let change = self.claims.answered(request, sent_at, answer);
             let settled = match change {
                 // Before any row can be filled under the lease.
@@ -186,25 +197,42 @@ impl Keeper {
         }
     }
 
+    /// Tells what keeps the lease away, each reason once until the database answers again. One that
+    /// is held outlives a few failures.
+    fn tell_trouble(&mut self, why: Refusal) {
+        if self.troubles.contains(&why) || self.troubles.len() >= MOST_TOLD {
+            return;
+        }
+        if !self.shared.cache.caches_exclusive() {
+            tracing::warn!(
+                "the lease cannot be had, so `exclusive` tables pass through: {why}; it is asked for again and again. An instance makes the keyspace `afterglow` when it starts, where it may, and needs SELECT and MODIFY on it"
+            );
+            self.troubles.insert(why);
+        }
+    }
+
     /// Runs one transaction of the lease.
-    async fn ask(&mut self, backend: &Backend, request: Request) -> Option<Answer> {
-        self.claims.about_to_send(request).ok()?;
+    async fn ask(&mut self, backend: &Backend, request: Request) -> Result<Answer, Refusal> {
+        const DAMAGED: &str = "the row of the lease cannot be read";
+        let noted = self.claims.about_to_send(request);
+        noted.map_err(|error| format!("the instance file cannot be written: {error}"))?;
         let text = request.cql(self.claims.config());
         let fetched = query(backend, &text, Consistency::Quorum).await?;
         let mut rows = fetched.rows();
         if request != Request::Read {
-            let applied = rows.next()?.bytes("[applied]").map(|bytes| bytes == [1])?;
-            return Some(Answer::Applied(applied));
+            let applied = rows.next().and_then(|row| Some(row.bytes("[applied]")? == [1]));
+            return Ok(Answer::Applied(applied.ok_or(DAMAGED)?));
         }
         let uuid = |bytes: Option<&[u8]>| bytes.and_then(|bytes| Uuid::from_slice(bytes).ok());
-        Some(Answer::Row(match rows.next() {
+        Ok(Answer::Row(match rows.next() {
             None => None,
             Some(row) => Some(LeaseRow {
                 owner: uuid(row.bytes("owner")),
                 epoch: row
                     .bytes("epoch")
                     .and_then(|bytes| bytes.try_into().ok())
-                    .map(i64::from_be_bytes)?,
+                    .map(i64::from_be_bytes)
+                    .ok_or(DAMAGED)?,
                 last_owner: uuid(row.bytes("last_owner")),
             }),
         }))
@@ -233,7 +261,10 @@ impl Keeper {
             self.claims.set_cluster(&name);
             self.cluster_checked = true;
         }
-        if !self.prepared && self.prepare(&backend).await.is_none() {
+        if !self.prepared
+            && let Err(why) = self.prepare(&backend).await
+        {
+            self.tell_trouble(why);
             if backend.is_silent() {
                 self.leave_node();
             }
@@ -254,27 +285,29 @@ impl Keeper {
     }
 
     /// Makes the lease's table where the schema does not have it.
-    async fn prepare(&mut self, backend: &Backend) -> Option<()> {
+    async fn prepare(&mut self, backend: &Backend) -> Result<(), Refusal> {
         if self.front_end.schema.current().table("afterglow", "lease").is_none() {
             let local =
                 query(backend, "SELECT data_center FROM system.local", Consistency::One).await?;
-            let dc = local.rows().next()?.text("data_center")?;
+            let dc = local.rows().next().and_then(|row| row.text("data_center"));
+            let dc = dc.ok_or("system.local does not name the node's data centre")?;
             let peers =
                 query(backend, "SELECT data_center FROM system.peers", Consistency::One).await?;
             let neighbours =
                 peers.rows().filter(|row| row.text("data_center").as_ref() == Some(&dc)).count();
-            execute(backend, &create_keyspace(&dc, REPLICAS.min(neighbours + 1))).await?;
-            execute(backend, CREATE_TABLE).await?;
+            let keyspace = create_keyspace(&dc, REPLICAS.min(neighbours + 1));
+            execute(backend, &keyspace, Consistency::One).await?;
+            execute(backend, CREATE_TABLE, Consistency::One).await?;
         }
         self.prepared = true;
-        Some(())
+        Ok(())
     }
 
     /// How this database runs lightweight transactions, as far as it tells: older ones do not.
     async fn learn_of_paxos(&mut self, backend: &Backend) {
         let setting = async |name: &str| {
             let text = format!("SELECT value FROM system_views.settings WHERE name = '{name}'");
-            setting_of(&call(backend, &text, Consistency::One).await?)
+            setting_of(&call(backend, &text, Consistency::One).await.ok()?)
         };
         let (variant, purging) =
             (setting("paxos_variant").await, setting("paxos_state_purging").await);
@@ -294,7 +327,7 @@ impl Keeper {
         if let (true, Some(epoch), Some((backend, _))) = (release, held, &self.connection) {
             if self.shared.cache.is_settled() {
                 // If it fails, who comes next is the more careful.
-                let _ = execute_at(backend, &settled_cql(epoch), Consistency::Quorum).await;
+                let _ = execute(backend, &settled_cql(epoch), Consistency::Quorum).await;
             }
             // If it fails the lease runs out by itself.
             let _ = query(backend, &release_cql(self.claims.config(), epoch), Consistency::Quorum)
@@ -312,42 +345,10 @@ pub(super) fn policies_text(policies: &crate::config::TablePolicies) -> String {
     rules.join("\n")
 }
 
-async fn call(
-    backend: &Backend,
-    text: &str,
-    consistency: Consistency,
-) -> Option<afterglow_cql::frame::Envelope> {
-    let mut params = QueryParams::new(consistency);
-    params.serial_consistency = Some(Consistency::Serial);
-    let mut body = Vec::new();
-    Query { text, params }.encode(backend.version(), &mut body);
-    let answer =
-        compio::time::timeout(TIMEOUT, backend.call(Opcode::Query, Flags::NONE, body.into())).await;
-    answer.ok()?.ok()
-}
-
 /// The epoch whose holder said that its writes were settled: unless it did, one that it
 /// acknowledged at ONE may be anywhere.
 async fn settled_epoch(backend: &Backend) -> Option<i64> {
-    let read = query(backend, READ_SETTLED, Consistency::Quorum).await?;
+    let read = query(backend, READ_SETTLED, Consistency::Quorum).await.ok()?;
     let epoch = read.rows().next()?.bytes("epoch")?.try_into().ok()?;
     Some(i64::from_be_bytes(epoch))
-}
-
-/// Rows, or nothing for whatever else happens.
-pub(super) async fn query(
-    backend: &Backend,
-    text: &str,
-    consistency: Consistency,
-) -> Option<Fetched> {
-    Fetched::new(&call(backend, text, consistency).await?)
-}
-
-pub(super) async fn execute(backend: &Backend, text: &str) -> Option<()> {
-    execute_at(backend, text, Consistency::One).await
-}
-
-async fn execute_at(backend: &Backend, text: &str, consistency: Consistency) -> Option<()> {
-    let answer = call(backend, text, consistency).await?;
-    (answer.header.opcode == Opcode::Result).then_some(())
 }

@@ -33,6 +33,7 @@ mod miss;
 mod names;
 mod newest;
 mod outcome;
+mod own_query;
 mod policies;
 mod read;
 mod refresh;

@@ -13,6 +13,15 @@ pub struct Fetched {
     rows: Vec<Vec<Option<Vec<u8>>>>,
 }
 
+/// What the database says where it refuses; `None` for every other answer.
+pub fn refusal(answer: &Envelope) -> Option<String> {
+    let (_, message) = response::split(&answer.header, &answer.body).ok()?;
+    match Response::parse(&answer.header, message) {
+        Ok(Response::Error(error)) => Some(error.message.to_owned()),
+        _ => None,
+    }
+}
+
 /// One row of it.
 pub struct FetchedRow<'a> {
     of: &'a Fetched,

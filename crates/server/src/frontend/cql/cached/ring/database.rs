@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::core::now;
 use super::lease_row::{self, LeaseRowState};
 use super::map_row::{self, MapRowError, RingName};
-use crate::frontend::cql::cached::keeper::{execute, query};
+use crate::frontend::cql::cached::own_query::{Refusal, execute, query};
 use crate::frontend::cql::cached::state::CachedState;
 use crate::frontend::cql::{Backend, Cluster, CqlShared, LeftNodes, NodeId};
 use crate::metrics::BackendMetrics;
@@ -55,6 +55,8 @@ pub struct Database {
     timeout: Duration,
     /// The reason why the map cannot be read was told.
     told: Cell<bool>,
+    /// The reason why the tables cannot be made was told.
+    told_tables: Cell<bool>,
     /// The keyspace has no replicas in our data centre, which was told.
     lacks_replicas: Cell<bool>,
     /// The last node that was tried is in another data centre, which was told.
@@ -90,6 +92,7 @@ impl Database {
             shards: protocol.shards,
             timeout: Duration::from_micros(protocol.transaction),
             told: Cell::new(false),
+            told_tables: Cell::new(false),
             lacks_replicas: Cell::new(false),
             told_elsewhere: Cell::new(false),
         }
@@ -192,7 +195,14 @@ impl Database {
         if !self.has_replicas(&on.name.data_center) {
             return None;
         }
-        if !self.prepared.get() && self.prepare(&on).await.is_none() {
+        if !self.prepared.get()
+            && let Err(why) = self.prepare(&on).await
+        {
+            if !self.told_tables.replace(true) {
+                tracing::error!(
+                    "the ring's tables cannot be made, so no ring forms: {why}; let this instance make the keyspace `afterglow` and its tables, or make them for it, and grant it SELECT and MODIFY on them"
+                );
+            }
             if on.backend.is_silent() {
                 self.leave(&on);
             }
@@ -232,7 +242,7 @@ impl Database {
     /// members that change the map in two data centres hear nothing of each other.
     async fn is_in(&self, backend: &Rc<Backend>, data_center: &str) -> bool {
         let asked = query(backend, WHERE_IT_IS, Consistency::One);
-        let Ok(Some(local)) = compio::time::timeout(self.timeout, asked).await else {
+        let Ok(Ok(local)) = compio::time::timeout(self.timeout, asked).await else {
             return false;
         };
         let there = local.rows().next().and_then(|row| row.text("data_center"));
@@ -264,7 +274,7 @@ impl Database {
     }
 
     /// Makes the tables where the schema does not have them.
-    async fn prepare(&self, on: &Connection) -> Option<()> {
+    async fn prepare(&self, on: &Connection) -> Result<(), Refusal> {
         let schema = self.front_end.schema.current();
         if schema.table("afterglow", "ring").is_none()
             || schema.table("afterglow", "lease").is_none()
@@ -278,11 +288,11 @@ impl Database {
             let neighbours = peers.rows().filter(near).count();
             let keyspace = create_keyspace(data_center, REPLICAS.min(neighbours + 1));
             for text in [keyspace.as_str(), CREATE_TABLE, map_row::CREATE_TABLE] {
-                execute(backend, text).await?;
+                execute(backend, text, Consistency::One).await?;
             }
         }
         self.prepared.set(true);
-        Some(())
+        Ok(())
     }
 }
 

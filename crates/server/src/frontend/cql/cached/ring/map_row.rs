@@ -5,12 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use afterglow_cql::frame::notation::Value;
-use afterglow_cql::frame::{Envelope, Flags, Opcode};
+use afterglow_cql::frame::{Flags, Opcode};
 use afterglow_cql::message::{Consistency, Query, QueryParams, ValuesBuilder};
-use afterglow_cql::response::{self, Response};
 use afterglow_ring::{Map, TransactionResult};
 
-use crate::frontend::cql::{Backend, Fetched};
+use crate::frontend::cql::{Backend, Fetched, refusal};
 
 /// Creates the table; the keyspace is the lease's.
 pub const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS afterglow.ring \
@@ -114,14 +113,6 @@ async fn query(
     Query { text, params }.encode(backend.version(), &mut body);
     let answer = backend.call(Opcode::Query, Flags::NONE, body.into()).await;
     let answer = answer.map_err(|_| MapRowError::NoAnswer)?;
-    Fetched::new(&answer).ok_or_else(|| refusal(&answer))
-}
-
-/// What an answer without rows says.
-fn refusal(answer: &Envelope) -> MapRowError {
-    let message = response::split(&answer.header, &answer.body).map(|(_, message)| message);
-    match message.and_then(|message| Response::parse(&answer.header, message)) {
-        Ok(Response::Error(error)) => MapRowError::Refused(error.message.to_owned()),
-        _ => MapRowError::NoAnswer,
-    }
+    let refused = || refusal(&answer).map_or(MapRowError::NoAnswer, MapRowError::Refused);
+    Fetched::new(&answer).ok_or_else(refused)
 }

@@ -1,0 +1,62 @@
+//! Statements that this instance runs for itself: those of its lease and of its ring's tables.
+
+use std::time::Duration;
+
+use afterglow_cql::frame::{Envelope, Flags, Opcode};
+use afterglow_cql::message::{Consistency, Query, QueryParams};
+
+use crate::frontend::cql::{Backend, Fetched, refusal};
+
+/// How long one of them may take; after that it counts as failed.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a statement has no result, in words for the log.
+pub(super) type Refusal = String;
+
+/// What the database answers. Lightweight transactions are those of all data centres.
+pub(super) async fn call(
+    backend: &Backend,
+    text: &str,
+    consistency: Consistency,
+) -> Result<Envelope, Refusal> {
+    let mut params = QueryParams::new(consistency);
+    params.serial_consistency = Some(Consistency::Serial);
+    let mut body = Vec::new();
+    Query { text, params }.encode(backend.version(), &mut body);
+    let answer =
+        compio::time::timeout(TIMEOUT, backend.call(Opcode::Query, Flags::NONE, body.into())).await;
+    match answer {
+        Ok(Ok(answer)) => Ok(answer),
+        _ => Err(format!("node {} does not answer", backend.target())),
+    }
+}
+
+/// Rows.
+pub(super) async fn query(
+    backend: &Backend,
+    text: &str,
+    consistency: Consistency,
+) -> Result<Fetched, Refusal> {
+    let answer = call(backend, text, consistency).await?;
+    Fetched::new(&answer).ok_or_else(|| said(&answer))
+}
+
+/// A statement without rows.
+pub(super) async fn execute(
+    backend: &Backend,
+    text: &str,
+    consistency: Consistency,
+) -> Result<(), Refusal> {
+    let answer = call(backend, text, consistency).await?;
+    match answer.header.opcode {
+        Opcode::Result => Ok(()),
+        _ => Err(said(&answer)),
+    }
+}
+
+fn said(answer: &Envelope) -> Refusal {
+    refusal(answer).map_or_else(
+        || "the database's answer cannot be read".to_owned(),
+        |message| format!("the database says: {message}"),
+    )
+}
