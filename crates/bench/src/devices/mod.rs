@@ -16,6 +16,7 @@ mod throttle;
 mod windows;
 
 use std::{
+    cell::Cell,
     io,
     path::{Path, PathBuf},
     time::Duration,
@@ -84,6 +85,8 @@ struct Bench<'a> {
     devices: Vec<LoopDevice>,
     numbers: Vec<(u32, u32)>,
     throttle: Throttle,
+    /// Runs so far: each has random numbers of its own, or it would ask for the same keys again.
+    runs: Cell<u64>,
 }
 
 /// `afterglow-bench devices`.
@@ -105,7 +108,14 @@ impl<'a> Bench<'a> {
         let attach = |&size| LoopDevice::attach(scratch.path(), size);
         let devices = options.sizes.iter().map(attach).collect::<Result<Vec<_>, _>>()?;
         let numbers = devices.iter().map(LoopDevice::numbers).collect::<Result<Vec<_>, _>>()?;
-        let bench = Self { options, throttle: Throttle::new()?, scratch, devices, numbers };
+        let bench = Self {
+            options,
+            throttle: Throttle::new()?,
+            scratch,
+            devices,
+            numbers,
+            runs: Cell::new(0),
+        };
         for n in 0..bench.devices.len() {
             bench.as_fast_as_it_is(n)?;
         }
@@ -158,7 +168,8 @@ impl<'a> Bench<'a> {
     ) -> Result<Measured, BenchError> {
         progress(format_args!("{what}: {:.0} s", length.as_secs_f64()));
         let times = (Duration::from_secs(2).min(length), length);
-        let measured = subject.closed_loop(chooser, self.options.depth, times, 7);
+        self.runs.set(self.runs.get() + 1);
+        let measured = subject.closed_loop(chooser, self.options.depth, times, self.runs.get());
         measured.map_err(BenchError::io(format!("measure {what}")))
     }
 
@@ -270,7 +281,7 @@ impl<'a> Bench<'a> {
         let (answers, end) = (fails * 2, fails * 3);
         progress(format_args!("device {} hangs: {:.0} s", fastest + 1, end.as_secs_f64()));
         let (mut hung, mut lifted) = (false, false);
-        let windows = subject.open_loop(&mut chooser, rate, WINDOW, 11, |now| {
+        let windows = subject.open_loop(&mut chooser, rate, WINDOW, 1011, |now| {
             if now >= fails && !std::mem::replace(&mut hung, now >= fails) {
                 let hangs = self.throttle.limit(self.numbers[fastest], Limit::HANGS);
                 hangs.map_err(io::Error::other)?;
@@ -291,7 +302,7 @@ impl<'a> Bench<'a> {
         let end = fails * 2;
         progress(format_args!("device {} is pulled out: {:.0} s", fastest + 1, end.as_secs_f64()));
         let mut pulled = false;
-        let windows = subject.open_loop(&mut chooser, rate, WINDOW, 13, |now| {
+        let windows = subject.open_loop(&mut chooser, rate, WINDOW, 1013, |now| {
             if now >= fails && !std::mem::replace(&mut pulled, now >= fails) {
                 self.devices[fastest].pull().map_err(io::Error::other)?;
             }
