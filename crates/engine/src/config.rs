@@ -54,6 +54,9 @@ pub struct Config {
     /// Lives of a cache, from its first on, that write records as format 1 did.
     #[cfg(test)]
     pub(crate) fixed_lives: u64,
+    /// When a device has too much to do.
+    #[cfg(test)]
+    pub(crate) balance: crate::background::BalanceRules,
 }
 
 impl Config {
@@ -77,6 +80,8 @@ impl Config {
             shards: 16,
             #[cfg(test)]
             fixed_lives: 0,
+            #[cfg(test)]
+            balance: crate::background::BalanceRules::default(),
         }
     }
 }

@@ -78,6 +78,7 @@ pub struct EngineCounters {
     pub(crate) dropped: [Counter; DropReason::COUNT],
     pub(crate) record_bytes: Counter,
     pub(crate) reinserted_bytes: Counter,
+    pub(crate) relocated_bytes: Counter,
     pub(crate) metadata_bytes: Counter,
     pub(crate) padding_bytes: Counter,
     pub(crate) device_reads: Counter,
@@ -114,6 +115,7 @@ impl EngineCounters {
             dropped: all(&self.dropped),
             record_bytes: self.record_bytes.get(),
             reinserted_bytes: self.reinserted_bytes.get(),
+            relocated_bytes: self.relocated_bytes.get(),
             metadata_bytes: self.metadata_bytes.get(),
             padding_bytes: self.padding_bytes.get(),
             device_reads: self.device_reads.get(),
@@ -182,8 +184,10 @@ pub struct EngineTotals {
     pub dropped: [u64; DropReason::COUNT],
     /// Bytes of records written, reinserted ones included.
     pub record_bytes: u64,
-    /// Bytes of records written again at reclaim.
+    /// Bytes of records written again at reclaim, and of those moved to another device.
     pub reinserted_bytes: u64,
+    /// Bytes of records moved from a device that had too much to do.
+    pub relocated_bytes: u64,
     /// Bytes of headers, footers and checkpoints written.
     pub metadata_bytes: u64,
     /// Bytes written to fill blocks.

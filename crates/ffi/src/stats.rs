@@ -47,6 +47,7 @@ pub fn text(cache: &Cache) -> String {
     for (name, value) in [
         ("record_bytes", totals.record_bytes),
         ("reinserted_bytes", totals.reinserted_bytes),
+        ("relocated_bytes", totals.relocated_bytes),
         ("metadata_bytes", totals.metadata_bytes),
         ("device_reads", totals.device_reads),
         ("read_errors", totals.read_errors),

@@ -31,8 +31,8 @@ impl Background {
     pub(super) fn step_devices(&mut self, now: u64, out: &mut Vec<Io>) {
         let closing = self.close.is_running();
         for n in 0..self.devices.len() {
-            self.devices[n].look(now);
             let device = DeviceId(n as u16);
+            self.devices[n].look(now, self.core.table.reads(device));
             if !self.devices[n].silent && self.devices[n].is_overdue(closing) && self.has_other(n) {
                 self.fall_silent(device);
             }

@@ -9,12 +9,14 @@
 //! - [`load`]: loads index lines after opening.
 //! - [`growth`]: lets the index grow.
 //! - [`checkpoint`]: writes checkpoints.
+//! - [`balance`]: relieves a device that has too much to do.
 //! - [`devices`]: leaves a device alone that fails or does not answer.
 //! - [`durability`]: acknowledges operations that wait for the device.
 //! - [`close`]: the clean stop.
 //!
 //! [`parts`] has the state of each task between two steps, [`state`] all of it.
 
+mod balance;
 mod checkpoint;
 mod checkpoint_places;
 mod close;
@@ -30,6 +32,8 @@ mod writes;
 use crate::sync::atomic::Ordering;
 use std::time::Duration;
 
+#[cfg(test)]
+pub(crate) use parts::balance::BalanceRules;
 pub(crate) use parts::checkpoint::Checkpoints;
 #[cfg(test)]
 pub(crate) use parts::credit::CREDIT_SEGMENTS;
@@ -65,6 +69,7 @@ impl Background {
             budget.refill(now, self.core.written());
         }
         self.step_devices(now, out);
+        self.step_balance(now);
         self.step_copies(now);
         self.step_through(now, out);
         self.step_reclaim(out);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use super::parts::balance::{Balance, BalanceRules};
 use super::parts::checkpoint::{AreaAt, CheckpointIo, Checkpoints};
 use super::parts::close::Close;
 use super::parts::credit::Credit;
@@ -64,6 +65,7 @@ pub struct Background {
     pub(super) core: Arc<Core>,
     pub(super) in_flight: HashMap<u64, InFlight>,
     pub(super) devices: Vec<DeviceWork>,
+    pub(super) balance: Balance,
     /// I/Os that this step would have started on devices that do not answer.
     pub(super) refused: Vec<(DeviceId, Purpose)>,
     pub(super) next_id: u64,
@@ -105,6 +107,7 @@ impl Background {
             core,
             in_flight: HashMap::new(),
             devices,
+            balance: Balance::new(balance_rules(config)),
             refused: Vec::new(),
             next_id: 0,
             try_again_at: 0,
@@ -146,6 +149,18 @@ impl Background {
         self.devices[usize::from(device.0)].started(sync);
         out.push(Io { id, device, offset, kind });
     }
+}
+
+/// When a device has too much to do.
+#[cfg(not(test))]
+fn balance_rules(_: &Config) -> BalanceRules {
+    BalanceRules::default()
+}
+
+/// When a device has too much to do.
+#[cfg(test)]
+fn balance_rules(config: &Config) -> BalanceRules {
+    config.balance
 }
 
 /// Tells the DRAM tier the time, in milliseconds of the monotonic clock.

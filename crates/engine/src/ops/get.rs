@@ -11,6 +11,7 @@
 //! verify ─▶ checksum, key, kill versions, expiry ─────────────┘
 //!    │ any doubt is a miss
 //! promote_if_current ───▶ hit; a copy goes to DRAM, which may evict and write out another object
+//!    └ relocate: its device has too much to do, so the record is written again on another
 //! ```
 //!
 //! So a get that reads flash can write: an object that its copy evicts from DRAM goes to flash if
@@ -270,6 +271,7 @@ impl FlashRead {
     ) -> Self {
         let (at, max) = (pointer.slot.location(), pointer.slot.size_class().max_bytes());
         let place = core.table.place(at.segment);
+        core.table.read_begins(place.device);
         let alignment = u64::from(core.set.infos()[usize::from(place.device.0)].alignment);
         let from = place.offset + u64::from(at.offset());
         let start = from & !(alignment - 1);
@@ -387,6 +389,7 @@ impl std::fmt::Debug for FlashRead {
 
 impl Drop for FlashRead {
     fn drop(&mut self) {
+        self.core.table.read_ends(self.device);
         if !self.done && self.attempt.serves {
             self.ns.counters.miss(MissReason::Abandoned);
         }
@@ -427,7 +430,7 @@ impl FlashRead {
         if let Some(reason) = self.core.why_dead(&self.ns, &found.meta) {
             return self.end_missed_and_clear_slot(reason);
         }
-        match self.promote_if_current(&found) {
+        match self.promote_if_current(&found, tier) {
             Verdict::Current => {}
             Verdict::Superseded => return self.end_missed_and_clear_slot(MissReason::Superseded),
             Verdict::Unknown => return self.follow(),
@@ -456,7 +459,7 @@ impl FlashRead {
     /// now. While the index loads, the slot may also have been cleared because it was stale when
     /// the lookup saw it. The kill map that said so may be gone since. Then it is unknown whether
     /// the record is current, and the lookup begins again.
-    fn promote_if_current(&self, found: &Record<'_>) -> Verdict {
+    fn promote_if_current(&self, found: &Record<'_>, tier: Tier) -> Verdict {
         let at = self.pointer.slot.location();
         let mut shard = self.core.shard(self.hash).lock_for(self.hash);
         shard.dram.prefetch_return(self.hash);
@@ -470,7 +473,12 @@ impl FlashRead {
             return Verdict::Unknown;
         }
         if here {
-            self.promote(&mut shard, found);
+            let slot = self.pointer.slot;
+            let moved = match tier {
+                Tier::Flash => self.core.relocate(&mut shard, self.hash, slot, found),
+                Tier::Buffer | Tier::Dram => None,
+            };
+            self.promote(&mut shard, found, moved.unwrap_or(at));
         } else {
             coverage_mark!(ReadRaced);
         }
@@ -491,8 +499,8 @@ impl FlashRead {
     /// Promotes a copy to the DRAM tier if the tier wants one. What it evicts is written out. If
     /// flash takes nothing at this moment, the read goes without a copy: it must not cost an object
     /// that only DRAM has.
-    fn promote(&self, shard: &mut Shard, found: &Record<'_>) {
-        let at = self.pointer.slot.location();
+    /// `at` is where flash has it.
+    fn promote(&self, shard: &mut Shard, found: &Record<'_>, at: Location) {
         let bytes = found.key.len() + found.value.len();
         if !shard.dram.wants_copy(self.hash, bytes) || shard.dram.peek_hash(self.hash).is_some() {
             return;

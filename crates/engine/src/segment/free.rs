@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use crate::device::DeviceId;
 use crate::sync::Mutex;
 
-/// Load of a device with one write in flight all the time.
+/// Load of a device with one I/O in flight all the time.
 pub const FULL_LOAD: u32 = 1000;
 
 /// What is known of a device that segments lie on.
@@ -25,7 +25,7 @@ struct Target {
     silent: AtomicBool,
     /// A lookup was sent there since it was last asked.
     looked_up: AtomicBool,
-    /// Writes in flight on an average of the last minute, in thousandths.
+    /// I/Os in flight on an average of the last minute, in thousandths.
     load: AtomicU32,
 }
 

@@ -3,10 +3,13 @@
 mod append;
 mod free;
 mod open_segment;
+mod read_most;
+mod relief;
 mod state;
 #[cfg(test)]
 mod state_tests;
 mod stream;
+mod unwritten;
 mod used_for;
 
 pub use append::{AppendError, Appended, Object};

@@ -32,6 +32,7 @@
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::free::FreeSegments;
+use super::relief::Relief;
 use super::used_for::SegmentState;
 use crate::device::DeviceId;
 use crate::format::checkpoint::SegmentEntry;
@@ -90,7 +91,8 @@ struct Segment {
 #[derive(Debug)]
 pub struct SegmentTable {
     segments: Box<[Segment]>,
-    free: FreeSegments,
+    pub(super) free: FreeSegments,
+    pub(super) relief: Relief,
     opened: AtomicU64,
     appended: AtomicU64,
     size: u32,
@@ -122,10 +124,12 @@ impl SegmentTable {
         let mut segments = vec![0; devices];
         let there = places.iter().filter(|p| **p != NO_PLACE);
         there.for_each(|p| segments[usize::from(p.device.0)] += 1);
+        let relief = Relief::new(segments.len());
         let free = FreeSegments::new(segments);
         Self {
             segments: places.into_iter().map(segment).collect(),
             free,
+            relief,
             opened: AtomicU64::new(0),
             appended: AtomicU64::new(0),
             size,
@@ -462,7 +466,7 @@ impl SegmentTable {
         self.free.take_looked_up(device)
     }
 
-    /// The writes that a device had in flight on an average of the last minute, in thousandths.
+    /// The I/Os that a device had in flight on an average of the last minute, in thousandths.
     pub fn set_load(&self, device: DeviceId, load: u32) {
         self.free.set_load(device, load);
     }

@@ -35,7 +35,7 @@ use crate::version::Versions;
 pub enum StreamId {
     /// Objects written for the first time.
     New = 0,
-    /// Objects kept at reclaim.
+    /// Objects that were read since they were written: kept at reclaim, or moved to another device.
     Reinserted = 1,
     /// Objects that expire soon.
     ShortTtl = 2,
@@ -66,16 +66,16 @@ pub struct WriteJob {
     /// Operations that wait for it.
     pub awaited: Vec<u64>,
     /// When its first record came, in milliseconds.
-    since: u64,
+    pub(super) since: u64,
     /// Chunks are counted in the order in which they were closed; [`FOOTER`] for footers.
     number: u64,
 }
 
 /// What the streams share.
 pub struct Streams {
-    open: [Mutex<Option<OpenSegment>>; STREAMS],
+    pub(super) open: [Mutex<Option<OpenSegment>>; STREAMS],
     /// Closed chunks not yet written.
-    closed: Mutex<Vec<WriteJob>>,
+    pub(super) closed: Mutex<Vec<WriteJob>>,
     /// Memory of written chunks, for the next ones: arbitrary bytes.
     spare: Mutex<Vec<AlignedBuf>>,
     /// Jobs not yet handed to the device.
@@ -93,7 +93,7 @@ pub struct Streams {
     lost: Mutex<Vec<u64>>,
     /// Who hands jobs to the device.
     worker: OnceLock<Thread>,
-    table: Arc<SegmentTable>,
+    pub(super) table: Arc<SegmentTable>,
     versions: Arc<Versions>,
     journal: Arc<Journal>,
     totals: Arc<EngineCounters>,
@@ -158,7 +158,7 @@ impl Streams {
     ) -> Result<Appended, AppendError> {
         let most = record::most_padded(object.key.len(), object.value.len());
         let mut open = self.open[stream as usize].lock();
-        self.make_room(&mut open, most)?;
+        self.make_room(stream, &mut open, most)?;
         let open = open.as_mut().expect("make_room has opened a segment");
         if open.fill == 0 || open.entries.is_empty() {
             open.since = now_ms;
@@ -183,7 +183,12 @@ impl Streams {
 
     /// Makes the stream's open chunk take `padded` more bytes: closes the chunk, seals the segment
     /// and opens another one as far as that is needed.
-    fn make_room(&self, open: &mut Option<OpenSegment>, padded: u32) -> Result<(), AppendError> {
+    fn make_room(
+        &self,
+        stream: StreamId,
+        open: &mut Option<OpenSegment>,
+        padded: u32,
+    ) -> Result<(), AppendError> {
         if let Some(o) = open
             && self.table.state(o.id) == SegmentState::Retired
         {
@@ -210,7 +215,7 @@ impl Streams {
                 return Err(AppendError::Failing);
             }
             self.check_queue()?;
-            *open = Some(self.open_segment(padded)?);
+            *open = Some(self.open_segment(stream, padded)?);
         }
         Ok(())
     }
@@ -254,8 +259,12 @@ impl Streams {
         chunk
     }
 
-    fn open_segment(&self, padded: u32) -> Result<OpenSegment, AppendError> {
-        let id = self.table.take_free().ok_or(AppendError::NoFreeSegment)?;
+    fn open_segment(&self, stream: StreamId, padded: u32) -> Result<OpenSegment, AppendError> {
+        let id = match stream {
+            StreamId::Reinserted => self.table.take_free_for_read_most(),
+            StreamId::New | StreamId::ShortTtl => self.table.take_free(),
+        };
+        let id = id.ok_or(AppendError::NoFreeSegment)?;
         let journal_position = self.journal.head();
         let generation = self.versions.take();
         // Recovery looks for the records of a segment without footer only if it knows that it was
@@ -320,7 +329,7 @@ impl Streams {
     }
 
     /// Queues the rest of a segment and its footer.
-    fn seal(&self, open: &mut Option<OpenSegment>) {
+    pub(super) fn seal(&self, open: &mut Option<OpenSegment>) {
         let Some(mut o) = open.take() else { return };
         // The footer's write is counted before the state changes, so that Sealed comes with the
         // last of all writes.
@@ -558,27 +567,6 @@ impl Streams {
     /// Jobs not yet done.
     pub fn outstanding(&self) -> u32 {
         self.outstanding.load(Ordering::Relaxed) + self.footers.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of records that are only in memory: in open chunks, and in closed ones not yet on
-    /// flash.
-    pub fn unwritten_bytes(&self) -> u64 {
-        let open = self.open.iter().map(|stream| {
-            let open = stream.lock();
-            // Without a record there is nothing but the segment's header.
-            open.as_ref().filter(|o| !o.entries.is_empty()).map_or(0, |o| u64::from(o.fill))
-        });
-        open.sum::<u64>() + self.closed.lock().iter().map(|job| job.data.len() as u64).sum::<u64>()
-    }
-
-    /// When the first record came of what is only in memory, in milliseconds.
-    pub fn unwritten_since(&self) -> Option<u64> {
-        let open = self.open.iter().filter_map(|stream| {
-            let open = stream.lock();
-            open.as_ref().filter(|o| o.fill > 0 && !o.entries.is_empty()).map(|o| o.since)
-        });
-        let open = open.min();
-        open.into_iter().chain(self.closed.lock().iter().map(|job| job.since)).min()
     }
 
     /// Whether jobs wait that can be handed to the device.

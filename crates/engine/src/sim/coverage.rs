@@ -92,6 +92,9 @@ paths! {
     ReclaimBlind = "reclaim: footer cannot be read",
     Probed = "read: a device that has nothing but lookups is asked whether it answers",
     RefusedIo = "write: not asked of a device that does not answer",
+    ReliefEnded = "read: what is read most moves between devices no more",
+    Relocated = "read: record moved to another device",
+    RelocationRefused = "read: record not moved, although its device has too much to do",
     ReclaimStopped = "reclaim: ended because its device does not answer",
     ReclaimLoading = "reclaim: while the index loads",
     // Journal and checkpoints.

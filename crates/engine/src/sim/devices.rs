@@ -9,8 +9,8 @@ use crate::device::sim::{Crash, SimFaults, SimMachine};
 use crate::ops::get::Lookup;
 use crate::segment::SegmentState;
 
-const FIRST: DeviceId = DeviceId(0);
-const SECOND: DeviceId = DeviceId(1);
+pub(super) const FIRST: DeviceId = DeviceId(0);
+pub(super) const SECOND: DeviceId = DeviceId(1);
 
 fn world(seed: u64) -> (World, Life) {
     let mut world = World::new(&Setup { segments: vec![12, 12], ..Setup::plain(seed) });
@@ -18,12 +18,12 @@ fn world(seed: u64) -> (World, Life) {
     (world, life)
 }
 
-fn key(n: u32) -> Vec<u8> {
+pub(super) fn key(n: u32) -> Vec<u8> {
     format!("key-{n}").into_bytes()
 }
 
 /// Puts objects of a kibibyte until both devices have some of them.
-fn fill(world: &mut World, life: &mut Life, from: u32, to: u32) {
+pub(super) fn fill(world: &mut World, life: &mut Life, from: u32, to: u32) {
     for n in from..to {
         put(life, &key(n), &[n as u8; 1000], 0);
         pass(world, life, 2);
@@ -33,7 +33,7 @@ fn fill(world: &mut World, life: &mut Life, from: u32, to: u32) {
 }
 
 /// Objects whose copy lies on a device.
-fn on(world: &World, life: &Life, device: DeviceId, keys: u32) -> Vec<u32> {
+pub(super) fn on(world: &World, life: &Life, device: DeviceId, keys: u32) -> Vec<u32> {
     let lies_there = |n: &u32| {
         let at = life.on_flash(&world.machine, NS as u8, &key(*n));
         at.is_some_and(|at| at.device == device)

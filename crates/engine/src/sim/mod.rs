@@ -53,6 +53,7 @@ mod oracle;
 mod parts;
 mod plan;
 mod reinsertion;
+mod relief;
 mod run;
 mod scenarios;
 mod shrink;

@@ -25,6 +25,7 @@ impl Maker<'_> {
             9 => self.counted_on(r),
             10..13 => self.blocked(r),
             13 => self.seen_after_a_power_loss(r),
+            14 | 15 if self.may_relieve() => self.relieved(r),
             18 => self.evicted_beside_a_reclaim(r),
             19 if self.weather == Weather::Foul => self.removed_after_a_clean_stop(r),
             _ => self.overtaken(r),
@@ -65,6 +66,48 @@ impl Maker<'_> {
         }
         if r.chance(0.5) {
             self.read_all_hot(r);
+        }
+    }
+
+    /// Whether one of several devices is soon relieved of what is read most.
+    fn may_relieve(&self) -> bool {
+        self.setup.relieves_after.is_some() && self.setup.segments.len() > 1
+    }
+
+    /// Lookups wait for one device more than for another, until what is read most there moves. It
+    /// is changed meanwhile, I/Os are held up, or the life ends.
+    fn relieved(&mut self, r: &mut SimRandom) {
+        let keys: Vec<Key> = (0..8 + r.below(12)).map(|_| self.key(r)).collect();
+        for &key in &keys {
+            self.put_up_to(key, 1000, r);
+        }
+        self.then(What::Idle { turns: 120 }, r);
+        // What is read then is not in DRAM.
+        self.restart_with_dram(1 << 10, r);
+        self.then(What::Idle { turns: 30 }, r);
+        for &key in keys.iter().take(7) {
+            self.then(What::Get { key }, r);
+        }
+        self.then(What::Idle { turns: 10 + r.below(20) as u32 }, r);
+        for _ in 0..2 + r.below(3) {
+            for &key in &keys {
+                let race = self.race(r);
+                self.then(What::Read { key, race }, r);
+                if r.chance(0.5) {
+                    self.then(What::Turn { ms: r.below(300) as u32 }, r);
+                }
+            }
+            match r.below(6) {
+                0 => self.then(What::Checkpoint, r),
+                1 => self.press(r, 5),
+                2 => self.hold_up(r),
+                _ => {}
+            }
+        }
+        if r.chance(0.5) {
+            let machine = r.chance(0.2);
+            self.crash(r, machine);
+            self.read_all(&keys, r);
         }
     }
 

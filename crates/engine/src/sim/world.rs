@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::coverage::{Path, reach};
 use super::plan::{Options, Setup, Size};
-use crate::background::Background;
+use crate::background::{Background, BalanceRules};
 use crate::cache::TIMEOUT;
 use crate::clock::{Clock, ManualClock};
 use crate::config::Config;
@@ -75,6 +75,9 @@ impl World {
         config.reinsertion = setup.reinsertion;
         config.write_budget = setup.write_budget;
         config.fixed_lives = setup.fixed_lives;
+        if let Some(lasts) = setup.relieves_after {
+            config.balance = BalanceRules { busy: 20, lasts };
+        }
         let sizes: Vec<u64> = setup
             .segments
             .iter()

@@ -79,12 +79,13 @@ fn totals(totals: &EngineTotals, journal: u64, out: &mut Exposition) {
     out.header(
         WRITTEN,
         Kind::Counter,
-        "Bytes written to flash and journal. `record` includes `reinserted`; `metadata` is headers, \
-         footers and checkpoints.",
+        "Bytes written to flash and journal. `record` includes `reinserted`, which includes `relocated`; \
+         `metadata` is headers, footers and checkpoints.",
     );
     for (kind, bytes) in [
         ("record", totals.record_bytes),
         ("reinserted", totals.reinserted_bytes),
+        ("relocated", totals.relocated_bytes),
         ("metadata", totals.metadata_bytes),
         ("padding", totals.padding_bytes),
         ("journal", journal),

@@ -22,6 +22,8 @@ const LOOK: u64 = 100;
 const PROBE_EVERY: u64 = 1_000;
 /// Milliseconds over which the load is averaged.
 const MINUTE: u64 = 60_000;
+/// The same for what it is right now.
+const LATELY: u64 = 10_000;
 
 /// I/Os of a kind in flight, and for how long nothing has come back.
 #[derive(Debug, Default, Clone, Copy)]
@@ -61,8 +63,10 @@ pub(in crate::background) struct DeviceWork {
     failed_at: u64,
     /// Takes no new segments until then.
     paused_until: u64,
-    /// Writes in flight on average, in thousandths.
+    /// Reads of lookups and writes in flight on an average of a minute, in thousandths.
     load: f64,
+    /// The same of the last seconds.
+    load_lately: f64,
     /// When it was last looked at.
     looked: u64,
     /// When it may be asked again for nothing but an answer.
@@ -99,19 +103,26 @@ impl DeviceWork {
         self.transfers.in_flight + self.syncs.in_flight == 0
     }
 
-    /// Takes note of the time, at each step.
-    pub(in crate::background) fn look(&mut self, now: u64) {
-        let passed = now.saturating_sub(self.looked).min(MINUTE);
+    /// Takes note of the time, at each step, and of the reads that lookups have in flight.
+    pub(in crate::background) fn look(&mut self, now: u64, reads: u32) {
+        let passed = now.saturating_sub(self.looked);
         self.transfers.waited += passed.min(LOOK);
         self.syncs.waited += passed.min(LOOK);
-        let share = passed as f64 / MINUTE as f64;
-        self.load += (f64::from(self.writes * FULL_LOAD) - self.load) * share;
+        let in_flight = f64::from(self.writes + reads) * f64::from(FULL_LOAD);
+        let share = |time: u64| passed.min(time) as f64 / time as f64;
+        self.load += (in_flight - self.load) * share(MINUTE);
+        self.load_lately += (in_flight - self.load_lately) * share(LATELY);
         self.looked = now;
     }
 
-    /// Writes in flight on an average of the last minute, in thousandths.
+    /// Reads of lookups and writes in flight on an average of the last minute, in thousandths.
     pub(in crate::background) fn load(&self) -> u32 {
         self.load as u32
+    }
+
+    /// The same on an average of the last ten seconds.
+    pub(in crate::background) fn load_lately(&self) -> u32 {
+        self.load_lately as u32
     }
 
     /// Whether nothing has come back for too long.
@@ -165,14 +176,14 @@ mod tests {
 
     /// Looks at a device every 50 ms; what the last look says.
     fn look(device: &mut DeviceWork, from: u64, to: u64) -> bool {
-        (from..=to).step_by(50).for_each(|now| device.look(now));
+        (from..=to).step_by(50).for_each(|now| device.look(now, 0));
         device.is_overdue(false)
     }
 
     #[test]
     fn a_device_is_silent_after_two_seconds_without_an_answer_and_not_before() {
         let mut device = DeviceWork::default();
-        device.look(100);
+        device.look(100, 0);
         device.started(false);
         assert!(!look(&mut device, 100, 2_050));
         assert!(look(&mut device, 2_100, 2_100));
@@ -187,7 +198,7 @@ mod tests {
     #[test]
     fn a_flush_may_take_long_and_covers_up_no_read_that_is_not_answered() {
         let mut device = DeviceWork::default();
-        device.look(100);
+        device.look(100, 0);
         device.started(true);
         assert!(!look(&mut device, 100, 25_000), "a flush alone");
         assert!(device.is_overdue(true), "a stop has no time for it");
@@ -202,10 +213,10 @@ mod tests {
     #[test]
     fn a_thread_that_was_kept_from_running_says_nothing_of_the_device() {
         let mut device = DeviceWork::default();
-        device.look(100);
+        device.look(100, 0);
         device.started(false);
         for now in [1_000, 2_500, 60_000] {
-            device.look(now);
+            device.look(now, 0);
         }
         assert!(!device.is_overdue(false), "it was looked at three times");
     }
@@ -213,9 +224,13 @@ mod tests {
     #[test]
     fn load_is_averaged_over_a_minute() {
         let mut device = DeviceWork { writes: 2, ..DeviceWork::default() };
-        (0..=30_000).step_by(50).for_each(|now| device.look(now));
+        (0..=30_000).step_by(50).for_each(|now| device.look(now, 0));
         assert!((700..900).contains(&device.load()), "{}", device.load());
-        (30_050..=300_000).step_by(50).for_each(|now| device.look(now));
+        (30_050..=300_000).step_by(50).for_each(|now| device.look(now, 0));
         assert!((1_900..=2_000).contains(&device.load()), "{}", device.load());
+        (300_050..=310_000).step_by(50).for_each(|now| device.look(now, 6));
+        assert!((2_800..3_200).contains(&device.load()), "reads count: {}", device.load());
+        let lately = device.load_lately();
+        assert!((5_500..6_500).contains(&lately), "of the last seconds: {lately}");
     }
 }

@@ -1,5 +1,6 @@
 //! The state of each background task between two steps.
 
+pub(super) mod balance;
 pub(super) mod checkpoint;
 pub(super) mod close;
 pub(super) mod credit;

@@ -1,0 +1,258 @@
+//! Two devices of which one has too much to do: what is read most there moves to the other.
+
+use super::devices::{FIRST, SECOND, fill, key, on};
+use super::plan::Setup;
+use super::scenarios::{NS, get, pass, put};
+use super::world::{Life, World};
+use crate::device::sim::Crash;
+use crate::format::record::Meta;
+use crate::ops::get::{FlashRead, Lookup};
+use crate::segment::{Object, StreamId};
+
+/// Objects that are put at first.
+const KEYS: u32 = 120;
+/// Bytes of a segment.
+const SEGMENT: u64 = 64 << 10;
+/// Milliseconds after which a device is relieved.
+const LASTS: u64 = 1_000;
+
+fn world_of(segments: Vec<u32>) -> (World, Life) {
+    let relieves_after = Some(LASTS);
+    let mut world =
+        World::new(&Setup { segments, relieves_after, admits_unproven: true, ..Setup::plain(1) });
+    let mut life = world.open();
+    fill(&mut world, &mut life, 0, KEYS);
+    (world, life)
+}
+
+fn world() -> (World, Life) {
+    world_of(vec![20, 20])
+}
+
+/// Takes an object out of DRAM.
+fn out_of_dram(life: &Life, n: u32) {
+    let (core, key) = (&life.core, key(n));
+    let hash = core.hash(NS as u16, &key);
+    core.shard(hash).lock().dram.remove(hash, NS as u16, &key);
+}
+
+/// Begins to look objects up on flash.
+fn look_up(life: &Life, keys: &[u32]) -> Vec<FlashRead> {
+    let begin = |&n: &u32| {
+        out_of_dram(life, n);
+        match life.namespaces[NS].get(&key(n)) {
+            Lookup::Flash(read) => read,
+            other => panic!("no test: {other:?}"),
+        }
+    };
+    keys.iter().map(begin).collect()
+}
+
+fn finish(world: &World, read: FlashRead) -> Lookup {
+    let set = world.machine.device_set();
+    let bytes = set.read_at(read.device(), read.offset(), read.len());
+    read.finish(bytes)
+}
+
+/// Reads objects from flash, a few each turn; all of them have the value they were put with.
+fn read(world: &mut World, life: &mut Life, keys: &[u32]) {
+    for &n in keys {
+        out_of_dram(life, n);
+        assert_eq!(get(life, &key(n)), Some(vec![n as u8; 1000]), "object {n}");
+        pass(world, life, 1);
+    }
+}
+
+/// Lookups that keep the first device busy, and objects of it that are none of theirs.
+fn busy(world: &mut World, life: &mut Life) -> (Vec<FlashRead>, Vec<u32>) {
+    let there = on(world, life, FIRST, KEYS);
+    assert!(there.len() > 30, "no test: {}", there.len());
+    let (asked, others) = there.split_at(8);
+    let held = look_up(life, asked);
+    pass(world, life, 2 * LASTS as usize / 100);
+    (held, others.to_vec())
+}
+
+fn relocated(life: &Life) -> u64 {
+    life.core.stats().totals.relocated_bytes
+}
+
+#[test]
+fn what_is_read_twice_moves_off_a_busy_device_and_no_moment_loses_it() {
+    for kind in [Crash::Process, Crash::Machine] {
+        for turns in [0, 60] {
+            let (mut world, mut life) = world();
+            life.core.journal.sync().expect("flushed");
+            let (held, others) = busy(&mut world, &mut life);
+            let (hot, cold) = others.split_at(12);
+            read(&mut world, &mut life, hot);
+            read(&mut world, &mut life, &cold[..4]);
+            assert_eq!(relocated(&life), 0, "read once");
+            read(&mut world, &mut life, hot);
+            assert!(relocated(&life) >= 12_000, "{:?}", life.core.stats().totals);
+            if turns > 0 {
+                life.core.streams.flush(u64::MAX, false);
+            }
+            pass(&mut world, &mut life, turns);
+            let there = on(&world, &life, SECOND, KEYS);
+            if turns > 0 {
+                assert!(hot.iter().all(|n| there.contains(n)), "{hot:?} of {there:?}");
+                assert!(cold.iter().all(|n| !there.contains(n)), "{cold:?} of {there:?}");
+            }
+            drop(held);
+            world.crash(life, kind);
+            let mut life = world.open();
+            world.load(&mut life);
+            if kind == Crash::Process {
+                let kept = hot.iter().filter(|&&n| get(&life, &key(n)).is_some()).count();
+                assert_eq!(kept, hot.len(), "{turns} turns later");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_has_moved_and_is_removed_or_put_again_is_not_back_after_a_crash() {
+    let (mut world, mut life) = world();
+    let (held, others) = busy(&mut world, &mut life);
+    let hot = &others[..12];
+    (0..2).for_each(|_| read(&mut world, &mut life, hot));
+    drop(held);
+    pass(&mut world, &mut life, 60);
+    for &n in &hot[..6] {
+        life.namespaces[NS].remove(&key(n));
+    }
+    for &n in &hot[6..] {
+        put(&life, &key(n), b"newer", 0);
+    }
+    world.crash(life, Crash::Process);
+    let mut life = world.open();
+    world.load(&mut life);
+    for &n in &hot[..6] {
+        assert_eq!(get(&life, &key(n)), None, "object {n}");
+    }
+    for &n in &hot[6..] {
+        assert!(get(&life, &key(n)).is_none_or(|value| value == b"newer"), "object {n}");
+    }
+}
+
+#[test]
+fn what_is_put_or_removed_while_it_is_read_does_not_move() {
+    let (mut world, mut life) = world();
+    let (held, others) = busy(&mut world, &mut life);
+    let hot = &others[..12];
+    read(&mut world, &mut life, hot);
+    let under_way = look_up(&life, hot);
+    for &n in &hot[..6] {
+        life.namespaces[NS].remove(&key(n));
+    }
+    for &n in &hot[6..] {
+        put(&life, &key(n), b"newer", 0);
+    }
+    for read in under_way {
+        // It began before, so it may find what there was.
+        let _ = finish(&world, read);
+        pass(&mut world, &mut life, 1);
+    }
+    assert_eq!(relocated(&life), 0);
+    drop(held);
+    for &n in hot {
+        out_of_dram(&life, n);
+    }
+    for &n in &hot[..6] {
+        assert_eq!(get(&life, &key(n)), None, "object {n}");
+    }
+    for &n in &hot[6..] {
+        assert!(get(&life, &key(n)).is_none_or(|value| value == b"newer"), "object {n}");
+    }
+}
+
+#[test]
+fn it_moves_a_few_bytes_a_second_and_only_as_long_as_a_device_is_busy() {
+    let (mut world, mut life) = world();
+    let (held, others) = busy(&mut world, &mut life);
+    for _ in 0..2 {
+        for &n in &others {
+            out_of_dram(&life, n);
+            assert!(get(&life, &key(n)).is_some());
+        }
+    }
+    // Half of a segment at once, and a quarter of one each second, of which none has passed.
+    let (moved, all) = (relocated(&life), others.len() as u64 * 1_000);
+    assert!(moved > 0 && moved <= SEGMENT / 2 && SEGMENT / 2 < all, "{moved} of {all} bytes");
+    drop(held);
+    // The average of the last seconds takes its time.
+    pass(&mut world, &mut life, 800);
+    let before = relocated(&life);
+    read(&mut world, &mut life, &others);
+    assert_eq!(relocated(&life), before, "nothing is busy any more");
+}
+
+#[test]
+fn nothing_moves_before_it_has_lasted_or_where_both_are_busy() {
+    let (mut world, mut life) = world();
+    let there = [on(&world, &life, FIRST, KEYS), on(&world, &life, SECOND, KEYS)];
+    let hot = &there[0][8..14];
+    let held = look_up(&life, &there[0][..8]);
+    pass(&mut world, &mut life, LASTS as usize / 100 / 2);
+    for _ in 0..3 {
+        for &n in hot {
+            out_of_dram(&life, n);
+            assert!(get(&life, &key(n)).is_some());
+        }
+    }
+    assert_eq!(relocated(&life), 0, "it has not lasted");
+    let both = look_up(&life, &there[1][..8]);
+    pass(&mut world, &mut life, 1);
+    drop((held, both));
+    pass(&mut world, &mut life, 800);
+    let before = relocated(&life);
+    let held = [look_up(&life, &there[0][..8]), look_up(&life, &there[1][..8])];
+    pass(&mut world, &mut life, 4 * LASTS as usize / 100);
+    read(&mut world, &mut life, hot);
+    read(&mut world, &mut life, hot);
+    assert_eq!(relocated(&life), before, "both are busy");
+    drop(held);
+}
+
+#[test]
+fn what_moves_does_not_go_on_into_a_segment_of_the_busy_device() {
+    let (mut world, mut life) = world();
+    let meta = Meta { ns: NS as u16, version: 1, expiry: 0, group: 0, epoch_slot: 0 };
+    let object = Object { hash: 1, meta, key: b"left", value: b"open" };
+    // As a reclaim leaves one open.
+    loop {
+        let left = life.core.append(StreamId::Reinserted, &object, None).expect("there is room");
+        if life.core.table.place(left.at.segment).device == FIRST {
+            break;
+        }
+        life.core.streams.flush(u64::MAX, true);
+        pass(&mut world, &mut life, 20);
+    }
+    let (held, others) = busy(&mut world, &mut life);
+    let hot = &others[..12];
+    (0..2).for_each(|_| read(&mut world, &mut life, hot));
+    drop(held);
+    life.core.streams.flush(u64::MAX, true);
+    pass(&mut world, &mut life, 60);
+    let there = on(&world, &life, SECOND, KEYS);
+    assert!(hot.iter().all(|n| there.contains(n)), "{hot:?} of {there:?}");
+}
+
+#[test]
+fn a_device_that_is_full_takes_nothing_and_nothing_is_dropped() {
+    const MANY: u32 = 520;
+    let (mut world, mut life) = world_of(vec![9, 9]);
+    fill(&mut world, &mut life, KEYS, MANY);
+    let reclaimed = |life: &Life| life.core.stats().totals.segments_reclaimed;
+    assert_eq!(reclaimed(&life), 0, "no test: it was too much");
+    let (held, _) = busy(&mut world, &mut life);
+    let others = &on(&world, &life, FIRST, MANY)[8..];
+    (0..3).for_each(|_| read(&mut world, &mut life, others));
+    let left = on(&world, &life, FIRST, MANY).len();
+    assert!(left > 40 && left < others.len(), "no test: {left} of {} are left", others.len());
+    let (free, reserve) = (life.core.table.free_count(), life.core.admission.free_target);
+    assert!(free > reserve, "{free} of {reserve} segments are free");
+    assert_eq!(reclaimed(&life), 0, "something had to go");
+    drop(held);
+}
