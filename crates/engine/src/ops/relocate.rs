@@ -31,7 +31,7 @@ impl Core {
             return None;
         }
         let len = record::usual_padded(found.key.len(), found.value.len());
-        // What is being reclaimed moves on anyway. An object in DRAM is copied by where it was read.
+        // What is being reclaimed moves on anyway. What is in DRAM is clean for where it was read.
         let may = shard.is_copied_to_stay(hash, at)
             && shard.dram.peek_hash(hash).is_none()
             && !self.streams.is_ahead()
