@@ -7,11 +7,13 @@
 //!    do when it has twice the load of another.
 //! 2. When that has lasted, the other one takes what is read most ([`Core::relocate`]): a lookup
 //!    that has read a record from the busy device writes it again there.
-//! 3. It ends as soon as the last seconds show no imbalance, or the other one is full.
+//! 3. It ends as soon as the last seconds show no imbalance, or the other one is full or fails.
 //!
 //! Invariants:
-//! - Nothing is dropped for it: so many segments stay free that reclaim has nothing to do.
-//! - So many bytes move a second, within the write budget.
+//! - Nothing is dropped for it: so many segments stay free that reclaim has nothing to do. So all
+//!   that moves while a cache is open is no more than what was free, also where it moves to and fro.
+//! - So many bytes move a second, within half of the write budget.
+//! - A device alone is never looked at.
 
 use super::Background;
 use super::parts::balance::DeviceLoad;
@@ -43,6 +45,10 @@ impl Background {
             let (device, work) = (DeviceId(n as u16), &self.devices[n]);
             let free = table.free_count_on(device);
             let takes = !work.is_resting(now) && has_room && free > 1;
+            if work.silent {
+                // Lookups that hang there are no work that another could do.
+                return DeviceLoad::default();
+            }
             DeviceLoad { minute: work.load(), lately: work.load_lately(), takes }
         };
         let loads: Vec<DeviceLoad> = (0..table.devices()).map(load).collect();
@@ -58,8 +64,8 @@ impl Background {
         let to = DeviceId(relief.to as u16);
         table.begin_relief(|device| relief.from.contains(&usize::from(device.0)), to);
         if running.is_none() {
-            tracing::info!(from = ?relief.from, to = to.0, "what is read most moves between devices");
-            self.core.streams.seal_read_most_elsewhere(to);
+            let from = &relief.from;
+            tracing::info!(?from, to = to.0, "what is read most moves between devices");
         }
         let size = u64::from(table.segment_size());
         let bytes = self.balance.grant(now, size / RATE);

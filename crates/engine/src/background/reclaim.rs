@@ -131,10 +131,11 @@ impl Background {
     /// those on flash are worth more where few are let in.
     fn earn_credit(&mut self) {
         let totals = &self.core.totals;
-        // Only this thread reinserts, so the difference never falls.
+        // Lookups move records to other devices meanwhile: what they have written is in one sum and
+        // maybe not yet in the other. The next look makes up for that.
         let again = totals.reinserted_bytes.get();
         let refused = REFUSED_EARN * self.core.admission.refused();
-        self.credit.earn(totals.record_bytes.get() - again + refused);
+        self.credit.earn(totals.record_bytes.get().saturating_sub(again) + refused);
     }
 
     /// Drops the slots of records, or notes records to be reinserted.

@@ -474,9 +474,11 @@ impl FlashRead {
         }
         if here {
             let slot = self.pointer.slot;
-            let moved = match tier {
-                Tier::Flash => self.core.relocate(&mut shard, self.hash, slot, found),
-                Tier::Buffer | Tier::Dram => None,
+            // What is looked up without a count is about to be replaced.
+            let moved = if tier == Tier::Flash && self.attempt.counted {
+                self.core.relocate(&mut shard, self.hash, slot, found)
+            } else {
+                None
             };
             self.promote(&mut shard, found, moved.unwrap_or(at));
         } else {
@@ -498,8 +500,7 @@ enum Verdict {
 impl FlashRead {
     /// Promotes a copy to the DRAM tier if the tier wants one. What it evicts is written out. If
     /// flash takes nothing at this moment, the read goes without a copy: it must not cost an object
-    /// that only DRAM has.
-    /// `at` is where flash has it.
+    /// that only DRAM has. `at` is where flash has it.
     fn promote(&self, shard: &mut Shard, found: &Record<'_>, at: Location) {
         let bytes = found.key.len() + found.value.len();
         if !shard.dram.wants_copy(self.hash, bytes) || shard.dram.peek_hash(self.hash).is_some() {

@@ -18,7 +18,9 @@ impl Core {
     /// Returns where it is then, if it has moved. The caller holds the shard's lock, and has seen
     /// under it that the slot points at the record, in the use of its segment that was read.
     ///
-    /// Only what was read before moves: most objects are read once.
+    /// Only what was read before moves: most objects are read once. And only where it costs nobody
+    /// else anything. That is asked here once more: the background work looks every tenth of a
+    /// second, and the device that takes may have failed or filled since.
     pub(crate) fn relocate(
         &self,
         shard: &mut Shard,
@@ -27,21 +29,26 @@ impl Core {
         found: &Record<'_>,
     ) -> Option<Location> {
         let at = slot.location();
-        if !self.table.is_relieved(at.segment) || slot.freq() == 0 {
+        let to = self.table.relief_of(at.segment)?;
+        if slot.freq() == 0 {
             return None;
         }
         let len = record::usual_padded(found.key.len(), found.value.len());
         // What is being reclaimed moves on anyway. What is in DRAM is clean for where it was read.
         let may = shard.is_copied_to_stay(hash, at)
             && shard.dram.peek_hash(hash).is_none()
+            && self.table.takes_objects(to)
+            && self.table.free_count() > self.admission.free_target + 1
             && !self.streams.is_ahead()
-            && self.admission.is_within_budget(|| self.written(), len)
+            && self.admission.has_budget_to_spare(|| self.written(), len)
             && self.table.take_relief(len.into());
         if !may {
             coverage_mark!(RelocationRefused);
             return None;
         }
         let object = Object { hash, meta: found.meta, key: found.key, value: found.value };
+        // A reclaim may have opened one elsewhere, before or while that device was not to be used.
+        self.streams.seal_read_most_elsewhere(to);
         let moved = self.append(StreamId::Reinserted, &object, None).ok()?;
         coverage_mark!(Relocated);
         self.totals.relocated_bytes.add(moved.len.into());

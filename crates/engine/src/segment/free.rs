@@ -102,6 +102,11 @@ impl FreeSegments {
         Self::counts(self.at(device), self.all_rest())
     }
 
+    /// Whether a device takes new segments and has a free one, also where all rest.
+    pub(super) fn takes(&self, device: DeviceId) -> bool {
+        Self::counts(self.at(device), false) && self.count_on(device) > 0
+    }
+
     fn counts(target: &Target, all_rest: bool) -> bool {
         let rests = target.resting.load(Ordering::Relaxed);
         !target.silent.load(Ordering::Relaxed) && (all_rest || !rests)

@@ -12,6 +12,12 @@ impl SegmentTable {
         preferred.and_then(|to| self.free.take_on(to)).or_else(|| self.free.take())
     }
 
+    /// Takes the longest free one of a device.
+    #[cfg(test)]
+    pub fn take_free_on(&self, device: DeviceId) -> Option<u32> {
+        self.free.take_on(device)
+    }
+
     /// A lookup is about to read a device.
     pub fn read_begins(&self, device: DeviceId) {
         self.relief.read_begins(device);
@@ -47,9 +53,14 @@ impl SegmentTable {
         self.relief.to()
     }
 
-    /// Whether what is read most of a segment moves to another device.
-    pub fn is_relieved(&self, segment: u32) -> bool {
-        self.relief.is_from(self.place(segment).device)
+    /// The device that what is read most of a segment moves to, if it moves.
+    pub fn relief_of(&self, segment: u32) -> Option<DeviceId> {
+        self.relief.to().filter(|_| self.relief.is_from(self.place(segment).device))
+    }
+
+    /// Whether a device takes new segments, and has a free one.
+    pub fn takes_objects(&self, device: DeviceId) -> bool {
+        self.free.takes(device)
     }
 
     /// Takes so many of the bytes that may move now. False where there are not so many.

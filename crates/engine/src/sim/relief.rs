@@ -3,10 +3,12 @@
 use super::devices::{FIRST, SECOND, fill, key, on};
 use super::plan::Setup;
 use super::scenarios::{NS, get, pass, put};
-use super::world::{Life, World};
+use super::world::{EPOCH, Life, World};
+use crate::api::Hit;
 use crate::device::sim::Crash;
 use crate::format::record::Meta;
 use crate::ops::get::{FlashRead, Lookup};
+use crate::ops::modify::{Change, Modify};
 use crate::segment::{Object, StreamId};
 
 /// Objects that are put at first.
@@ -16,17 +18,22 @@ const SEGMENT: u64 = 64 << 10;
 /// Milliseconds after which a device is relieved.
 const LASTS: u64 = 1_000;
 
-fn world_of(segments: Vec<u32>) -> (World, Life) {
+/// Two devices of so many segments each.
+fn two(segments: u32) -> Setup {
     let relieves_after = Some(LASTS);
-    let mut world =
-        World::new(&Setup { segments, relieves_after, admits_unproven: true, ..Setup::plain(1) });
+    let segments = vec![segments; 2];
+    Setup { segments, relieves_after, admits_unproven: true, ..Setup::plain(1) }
+}
+
+fn world_with(setup: Setup) -> (World, Life) {
+    let mut world = World::new(&setup);
     let mut life = world.open();
     fill(&mut world, &mut life, 0, KEYS);
     (world, life)
 }
 
 fn world() -> (World, Life) {
-    world_of(vec![20, 20])
+    world_with(two(20))
 }
 
 /// Takes an object out of DRAM.
@@ -242,7 +249,7 @@ fn what_moves_does_not_go_on_into_a_segment_of_the_busy_device() {
 #[test]
 fn a_device_that_is_full_takes_nothing_and_nothing_is_dropped() {
     const MANY: u32 = 520;
-    let (mut world, mut life) = world_of(vec![9, 9]);
+    let (mut world, mut life) = world_with(two(9));
     fill(&mut world, &mut life, KEYS, MANY);
     let reclaimed = |life: &Life| life.core.stats().totals.segments_reclaimed;
     assert_eq!(reclaimed(&life), 0, "no test: it was too much");
@@ -254,5 +261,171 @@ fn a_device_that_is_full_takes_nothing_and_nothing_is_dropped() {
     let (free, reserve) = (life.core.table.free_count(), life.core.admission.free_target);
     assert!(free > reserve, "{free} of {reserve} segments are free");
     assert_eq!(reclaimed(&life), 0, "something had to go");
+    pass(&mut world, &mut life, 5);
+    assert_eq!(life.core.table.relief_to(), None, "it takes no more");
     drop(held);
+}
+
+/// Reads objects from flash without a turn of the background work in between.
+fn read_at_once(life: &Life, keys: &[u32]) {
+    for &n in keys {
+        out_of_dram(life, n);
+        assert_eq!(get(life, &key(n)), Some(vec![n as u8; 1000]), "object {n}");
+    }
+}
+
+#[test]
+fn what_is_read_to_be_changed_does_not_move_first() {
+    let (mut world, mut life) = world();
+    let (held, others) = busy(&mut world, &mut life);
+    let hot = &others[..12];
+    read(&mut world, &mut life, hot);
+    for &n in hot {
+        out_of_dram(&life, n);
+        let change = |hit: Option<&Hit>| {
+            assert!(hit.is_some(), "object {n}");
+            (Change::Value(vec![7; 1000].into()), ())
+        };
+        let Modify::Flash(read) = life.namespaces[NS].modify(&key(n), change) else {
+            panic!("no test: object {n} is not on flash")
+        };
+        let bytes = life.core.set.read_at(read.device(), read.offset(), read.len());
+        assert!(matches!(read.finish(bytes), Modify::Done(Ok(_))), "object {n}");
+        out_of_dram(&life, n);
+    }
+    assert_eq!(relocated(&life), 0, "what is replaced at once was written twice");
+    drop(held);
+}
+
+#[test]
+fn nothing_moves_to_a_device_that_rests_or_does_not_answer_or_is_full() {
+    type Ill = (&'static str, fn(&Life));
+    let ills: [Ill; 4] = [
+        ("it rests", |life| life.core.table.set_resting(SECOND, true)),
+        ("it is silent", |life| life.core.table.set_silent(SECOND, true)),
+        ("it is full", |life| while life.core.table.take_free_on(SECOND).is_some() {}),
+        ("reclaim is near", |life| {
+            let reserve = life.core.admission.free_target + 1;
+            while life.core.table.free_count() > reserve {
+                life.core.table.take_free_on(FIRST).or_else(|| life.core.table.take_free());
+            }
+        }),
+    ];
+    for (what, befalls) in ills {
+        let (mut world, mut life) = world();
+        let (held, others) = busy(&mut world, &mut life);
+        read(&mut world, &mut life, &others[..12]);
+        // The background work has not looked at it yet.
+        befalls(&life);
+        read_at_once(&life, &others[..12]);
+        assert_eq!(relocated(&life), 0, "{what}");
+        drop(held);
+    }
+}
+
+#[test]
+fn what_moves_goes_to_no_segment_that_reclaim_has_opened_elsewhere_meanwhile() {
+    let (mut world, mut life) = world();
+    let (held, others) = busy(&mut world, &mut life);
+    let hot = &others[..12];
+    read(&mut world, &mut life, hot);
+    life.core.table.set_resting(SECOND, true);
+    let meta = Meta { ns: NS as u16, version: 1, expiry: 0, group: 0, epoch_slot: 0 };
+    let object = Object { hash: 1, meta, key: b"left", value: b"open" };
+    let left = life.core.append(StreamId::Reinserted, &object, None).expect("there is room");
+    assert_eq!(life.core.table.place(left.at.segment).device, FIRST, "no test");
+    life.core.table.set_resting(SECOND, false);
+    read_at_once(&life, hot);
+    assert!(relocated(&life) >= 12_000, "{:?}", life.core.stats().totals);
+    life.core.streams.flush(u64::MAX, true);
+    pass(&mut world, &mut life, 60);
+    let there = on(&world, &life, SECOND, KEYS);
+    assert!(hot.iter().all(|n| there.contains(n)), "{hot:?} of {there:?}");
+    drop(held);
+}
+
+#[test]
+fn a_device_that_has_hung_is_not_relieved_of_what_it_could_not_do() {
+    let (mut world, mut life) = world();
+    let (held, others) = busy(&mut world, &mut life);
+    let hot = &others[..12];
+    read(&mut world, &mut life, hot);
+    let to = life.core.table.relief_to();
+    assert_eq!(to, Some(SECOND), "no test");
+    world.machine.set_mute(FIRST, true);
+    put(&life, b"late", &[1; 1000], 0);
+    pass(&mut world, &mut life, 100);
+    assert!(life.core.stats().totals.devices_silent > 0, "no test");
+    assert_eq!(life.core.table.relief_to(), None, "nothing is asked of it");
+    drop(held);
+    world.machine.set_mute(FIRST, false);
+    pass(&mut world, &mut life, 1);
+    let before = relocated(&life);
+    read_at_once(&life, hot);
+    assert_eq!(relocated(&life), before, "it has nothing to do");
+}
+
+#[test]
+fn what_moves_leaves_half_of_the_saved_write_budget_to_others() {
+    for (rate, moves) in [(1_000, true), (60, false)] {
+        let (mut world, mut life) = world_with(Setup { write_budget: Some(rate), ..two(20) });
+        let budget = life.core.admission.budget.as_ref().expect("there is one");
+        let (saved, written) = (rate * 3_600, life.core.written());
+        assert!(budget.allows(written, 20_000), "no test: {written} of {saved}");
+        assert_eq!(written < saved / 2, moves, "no test: {written} of {saved}");
+        let (held, others) = busy(&mut world, &mut life);
+        (0..2).for_each(|_| read(&mut world, &mut life, &others[..12]));
+        assert_eq!(relocated(&life) > 0, moves, "{rate}");
+        drop(held);
+    }
+}
+
+#[test]
+fn what_has_moved_goes_with_its_namespace() {
+    let (mut world, mut life) = world();
+    let (held, others) = busy(&mut world, &mut life);
+    let hot = &others[..12];
+    (0..2).for_each(|_| read(&mut world, &mut life, hot));
+    assert!(relocated(&life) >= 12_000, "no test");
+    // Some are on flash at both places, none of them in DRAM.
+    hot.iter().for_each(|&n| out_of_dram(&life, n));
+    life.namespaces[NS].clear();
+    drop(held);
+    pass(&mut world, &mut life, 60);
+    assert!(hot.iter().all(|&n| get(&life, &key(n)).is_none()));
+    world.crash(life, Crash::Process);
+    let mut life = world.open();
+    world.load(&mut life);
+    assert!(hot.iter().all(|&n| get(&life, &key(n)).is_none()), "back after a crash");
+}
+
+#[test]
+fn what_has_moved_ends_with_its_time() {
+    let (mut world, mut life) = world();
+    for n in KEYS..2 * KEYS {
+        put(&life, &key(n), &[n as u8; 1000], EPOCH as u32 + 5_000);
+        pass(&mut world, &mut life, 2);
+    }
+    life.core.streams.flush(u64::MAX, true);
+    pass(&mut world, &mut life, 60);
+    let (held, _) = busy(&mut world, &mut life);
+    let there = on(&world, &life, FIRST, 2 * KEYS);
+    let ends: Vec<u32> = there.into_iter().filter(|&n| n >= KEYS).take(12).collect();
+    (0..2).for_each(|_| read(&mut world, &mut life, &ends));
+    assert!(relocated(&life) >= 12_000, "no test");
+    drop(held);
+    pass(&mut world, &mut life, 60);
+    world.clock.set_unix(EPOCH + 6_000);
+    read_none(&life, &ends);
+    world.crash(life, Crash::Process);
+    let mut life = world.open();
+    world.load(&mut life);
+    read_none(&life, &ends);
+}
+
+fn read_none(life: &Life, keys: &[u32]) {
+    for &n in keys {
+        out_of_dram(life, n);
+        assert_eq!(get(life, &key(n)), None, "object {n}");
+    }
 }

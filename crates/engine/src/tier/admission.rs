@@ -88,6 +88,11 @@ impl AdmissionRules {
     pub fn is_within_budget(&self, written: impl FnOnce() -> u64, len: u32) -> bool {
         self.budget.as_ref().is_none_or(|budget| budget.allows(written(), len))
     }
+
+    /// The same for what nobody asks for: half of what the budget puts by is left to others.
+    pub fn has_budget_to_spare(&self, written: impl FnOnce() -> u64, len: u32) -> bool {
+        self.budget.as_ref().is_none_or(|budget| budget.spares(written(), len))
+    }
 }
 
 #[cfg(all(test, not(loom)))]

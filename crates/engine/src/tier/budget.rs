@@ -33,6 +33,11 @@ impl WriteBudget {
         written + u64::from(len) <= self.granted.load(Ordering::Relaxed)
     }
 
+    /// Whether half of what is put by would be left then.
+    pub fn spares(&self, written: u64, len: u32) -> bool {
+        self.allows(written.saturating_add(self.rate.saturating_mul(KEPT / 2)), len)
+    }
+
     /// Grants what time has brought. For one thread.
     pub fn refill(&self, now: u64, written: u64) {
         let passed = now.saturating_sub(self.until.load(Ordering::Relaxed));
@@ -55,6 +60,7 @@ mod tests {
     fn an_hour_is_put_by_and_no_more() {
         let budget = WriteBudget::new(100, 0);
         assert!(budget.allows(0, 360_000) && !budget.allows(0, 360_001));
+        assert!(budget.spares(0, 180_000) && !budget.spares(1, 180_000));
         budget.refill(10_000_000, 0);
         assert!(
             budget.allows(0, 360_000) && !budget.allows(0, 360_001),

@@ -68,15 +68,16 @@ impl Balance {
         due
     }
 
-    /// The devices with too much to do, by an average, beside the one with the least of those that
-    /// take objects.
+    /// The devices with too much to do beside this one, by an average, if it takes objects.
     fn imbalance(
         &self,
         loads: &[DeviceLoad],
+        to: usize,
         load: impl Fn(&DeviceLoad) -> u32,
     ) -> Option<Imbalance> {
-        let takers = (0..loads.len()).filter(|&n| loads[n].takes);
-        let to = takers.min_by_key(|&n| load(&loads[n]))?;
+        if !loads[to].takes {
+            return None;
+        }
         let most = load(&loads[to]).saturating_mul(TOO_MUCH).max(self.rules.busy);
         let too_much = |&n: &usize| n != to && load(&loads[n]) >= most;
         let from: Vec<usize> = (0..loads.len()).filter(too_much).collect();
@@ -85,8 +86,9 @@ impl Balance {
 
     /// Looks at the devices: what is to be done now, if anything.
     ///
-    /// It begins once an imbalance of the one-minute averages has lasted. It ends with the first
-    /// look at which the last seconds show none: the minute's average would go on with it for as
+    /// It begins once an imbalance of the one-minute averages has lasted, beside the device that has
+    /// the least to do, and the last seconds show one too. It ends with the first look at which the
+    /// last seconds show none beside that device: the minute's average would go on with it for as
     /// long again.
     pub(in crate::background) fn look(
         &mut self,
@@ -94,20 +96,22 @@ impl Balance {
         loads: &[DeviceLoad],
     ) -> Option<&Imbalance> {
         if let Some(relief) = self.relief.take() {
-            let still = self.imbalance(loads, |load| load.lately);
-            self.relief = still.filter(|still| still.to == relief.to);
+            self.relief = self.imbalance(loads, relief.to, |load| load.lately);
             if self.relief.is_none() {
                 self.since = None;
             }
             return self.relief.as_ref();
         }
-        let found = self.imbalance(loads, |load| load.minute);
+        let takers = (0..loads.len()).filter(|&n| loads[n].takes);
+        let least = takers.min_by_key(|&n| loads[n].minute);
+        let found = least.and_then(|to| self.imbalance(loads, to, |load| load.minute));
         let Some(found) = found else {
             self.since = None;
             return None;
         };
         let since = *self.since.get_or_insert(now);
-        if now - since >= self.rules.lasts {
+        let lately = self.imbalance(loads, found.to, |load| load.lately);
+        if lately.is_some() && now - since >= self.rules.lasts {
             self.granted = now;
             self.relief = Some(found);
         }
@@ -164,6 +168,36 @@ mod tests {
         assert_eq!(balance.look(0, &even(minute)), relief);
         assert_eq!(balance.look(100, &loads(minute, [50_000, 9_000, 9_000])), relief);
         assert_eq!(balance.look(200, &loads(minute, [12_000, 9_000, 9_000])), None);
+    }
+
+    #[test]
+    fn it_goes_on_although_a_third_device_has_less_to_do_by_now() {
+        let mut balance = Balance::new(BalanceRules { lasts: 0, ..BalanceRules::default() });
+        let relief = Some(&Imbalance { from: vec![0], to: 1 });
+        assert_eq!(balance.look(0, &even([90_000, 1_000, 1_900])), relief);
+        assert_eq!(balance.look(100, &even([80_000, 2_000, 1_900])), relief);
+        let mut full = even([80_000, 2_000, 1_900]);
+        full[1].takes = false;
+        assert_eq!(balance.look(200, &full), None, "it is full");
+    }
+
+    #[test]
+    fn what_has_moved_does_not_move_back_at_once() {
+        let mut balance = Balance::default();
+        let (to, fro) = (even([9_000, 1_000, 9_000]), even([1_000, 9_000, 9_000]));
+        assert!(
+            (0..=60_000).step_by(100).filter_map(|now| balance.look(now, &to).cloned()).count() > 0
+        );
+        let back = (60_100..120_000).step_by(100).find_map(|now| balance.look(now, &fro).cloned());
+        assert_eq!(back, None, "it has to last again");
+        assert_eq!(balance.look(120_200, &fro).map(|relief| relief.to), Some(0));
+    }
+
+    #[test]
+    fn a_minute_that_is_over_begins_nothing() {
+        let mut balance = Balance::new(BalanceRules { lasts: 0, ..BalanceRules::default() });
+        let over = loads([90_000, 1_000, 1_900], [1_000, 1_000, 1_900]);
+        assert_eq!(balance.look(0, &over), None, "as behind a device that had hung");
     }
 
     #[test]
