@@ -10,8 +10,8 @@
 //! 3. It ends as soon as the last seconds show no imbalance, or the other one is full or fails.
 //!
 //! Invariants:
-//! - Nothing is dropped for it: so many segments stay free that reclaim has nothing to do. So all
-//!   that moves while a cache is open is no more than what was free, also where it moves to and fro.
+//! - Nothing is dropped for it: so many segments stay free that reclaim has nothing to do. So no
+//!   more moves while a cache is open than was free, also where it moves to and fro.
 //! - So many bytes move a second, within half of the write budget.
 //! - A device alone is never looked at.
 

@@ -1,8 +1,9 @@
 //! Publication of a location on flash, under every interleaving with changes of the key, within
 //! bounds (`make models`). The code is the engine's own, on a simulated machine.
 //!
-//! A lookup, a copy to flash or a reclaim may have seen an old state of a key. It must leave
-//! nothing in the DRAM tier or the index that is older than what was acknowledged while it ran.
+//! A lookup, a copy to flash, a reclaim or a move to another device may have seen an old state of a
+//! key. It must leave nothing in the DRAM tier or the index that is older than what was
+//! acknowledged while it ran.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +16,7 @@ use super::scenarios::{NS, put_first_in_segment};
 use super::world::{Life, World};
 use crate::api::{PutOptions, PutOutcome};
 use crate::core::Core;
+use crate::device::DeviceId;
 use crate::namespace::Namespace;
 use crate::ops::get::Lookup;
 
@@ -44,9 +46,12 @@ fn explore(interruptions: usize, model: impl Fn() + Sync + Send + 'static) {
 }
 
 fn small() -> (World, Life) {
+    small_on(vec![8])
+}
+
+fn small_on(segments: Vec<u32>) -> (World, Life) {
     let size = Size { shards: 1, lines: 1, dram: 4 << 10 };
-    let setup =
-        Setup { segment_kib: 16, segments: vec![8], journal_kib: 8, size, ..Setup::plain(1) };
+    let setup = Setup { segment_kib: 16, segments, journal_kib: 8, size, ..Setup::plain(1) };
     let mut world = World::new(&setup);
     let life = world.open();
     (world, life)
@@ -177,6 +182,43 @@ fn a_demotion_does_not_bring_back_what_is_removed_meanwhile() {
         background.join().expect("it was written or gone");
         assert_eq!(user.get(), None, "written after its removal");
     });
+}
+
+/// A lookup reads what it is to write again on another device, beside a put that is copied.
+#[test]
+fn a_move_to_another_device_does_not_cover_what_is_put_meanwhile() {
+    let runs = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let count = runs.clone();
+    explore(2, move || {
+        let (mut world, mut life) = small_on(vec![8, 8]);
+        put_first_in_segment(&mut world, &mut life, KEY, OLD);
+        let user = User::of(&life);
+        // Asked for since it was written, and not in DRAM: it moves when it is read.
+        let hash = user.core.hash(NS as u16, KEY);
+        let slot = user.core.shard(hash).index.lookup(hash).expect("it is on flash");
+        let table = &user.core.table;
+        let from = table.place(slot.location().segment).device;
+        table.begin_relief(|device| device == from, DeviceId(1 - from.0));
+        table.grant_relief(1 << 10, 1 << 10);
+        let reader = {
+            let user = user.clone();
+            thread::spawn(move || {
+                let found = user.get();
+                assert!(
+                    [Some(OLD), Some(NEW)].contains(&found.as_deref()) || found.is_none(),
+                    "{found:?}"
+                );
+            })
+        };
+        user.put(NEW);
+        user.demote();
+        assert_eq!(user.get().as_deref(), Some(NEW));
+        reader.join().expect("the reader saw nothing wrong");
+        assert_eq!(user.get().as_deref(), Some(NEW), "an older record has moved");
+        let moved = user.core.totals.relocated_bytes.get() > 0;
+        count[usize::from(moved)].fetch_add(1, Ordering::Relaxed);
+    });
+    assert!(runs.iter().all(|n| n.load(Ordering::Relaxed) > 0), "moved or not: {runs:?}");
 }
 
 /// The background work reads what it is to write again, and writes it, beside a removal.

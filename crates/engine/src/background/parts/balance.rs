@@ -86,8 +86,8 @@ impl Balance {
 
     /// Looks at the devices: what is to be done now, if anything.
     ///
-    /// It begins once an imbalance of the one-minute averages has lasted, beside the device that has
-    /// the least to do, and the last seconds show one too. It ends with the first look at which the
+    /// It begins once an imbalance of the one-minute averages has lasted, beside whichever has
+    /// least to do, and the last seconds show one too. It ends with the first look at which the
     /// last seconds show none beside that device: the minute's average would go on with it for as
     /// long again.
     pub(in crate::background) fn look(
