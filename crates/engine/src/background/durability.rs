@@ -79,7 +79,7 @@ impl Background {
             put.waiter
         });
         let removals = std::mem::take(&mut self.flushes.removals);
-        for id in puts.chain(removals).collect::<Vec<_>>() {
+        for id in puts.chain(removals) {
             if sound { self.core.complete(id) } else { self.core.give_up(id, RefuseReason::Device) }
         }
     }

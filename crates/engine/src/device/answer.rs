@@ -35,10 +35,9 @@ fn silent_within(
     ask: Arc<dyn Fn(&Path) + Send + Sync>,
 ) -> Vec<PathBuf> {
     let (answered, answers) = channel();
-    let mut silent: Vec<PathBuf> = devices.iter().map(|device| device.path.clone()).collect();
-    for path in &silent {
-        start_asking(path, &ask, &answered);
-    }
+    let paths = devices.iter().map(|device| device.path.clone());
+    let mut silent: Vec<PathBuf> =
+        paths.filter(|path| starts_asking(path, &ask, &answered)).collect();
     drop(answered);
     let until = Instant::now() + limit;
     while let Ok(path) = answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -47,19 +46,20 @@ fn silent_within(
     silent
 }
 
-fn start_asking(path: &Path, ask: &Arc<dyn Fn(&Path) + Send + Sync>, answered: &Sender<PathBuf>) {
+/// Whether a thread asks it. Where there is none the device is not known to hang: the opening finds
+/// out.
+fn starts_asking(
+    path: &Path,
+    ask: &Arc<dyn Fn(&Path) + Send + Sync>,
+    answered: &Sender<PathBuf>,
+) -> bool {
     let (path, ask, answered) = (path.to_path_buf(), ask.clone(), answered.clone());
-    let spare = (path.clone(), answered.clone());
-    let started = thread::Builder::new().name("afterglow-ask".into()).spawn(move || {
+    let asking = thread::Builder::new().name("afterglow-ask".into()).spawn(move || {
         ask(&path);
         // Nobody listens any more once the limit has passed.
         let _ = answered.send(path);
     });
-    if started.is_err() {
-        // It is not known to hang: the opening finds out.
-        let (path, answered) = spare;
-        let _ = answered.send(path);
-    }
+    asking.is_ok()
 }
 
 /// Reads the first block, past the page cache where that can be done.

@@ -84,6 +84,18 @@ impl User {
         if let Lookup::Hit(hit) = lookup { Some(hit.value.to_vec()) } else { None }
     }
 
+    /// Another thread that looks the key up and finds either object, or none.
+    fn reads_either(&self) -> thread::JoinHandle<()> {
+        let user = self.clone();
+        thread::spawn(move || {
+            let found = user.get();
+            assert!(
+                [Some(OLD), Some(NEW)].contains(&found.as_deref()) || found.is_none(),
+                "{found:?}"
+            );
+        })
+    }
+
     /// Has the key's newest object be in the log and nowhere else.
     fn demote(&self) {
         let hash = self.core.hash(NS as u16, KEY);
@@ -137,16 +149,7 @@ fn a_promotion_does_not_bring_back_what_was_removed_meanwhile() {
 fn a_promotion_does_not_cover_what_was_put_and_demoted_meanwhile() {
     explore(3, || {
         let user = with_old_demoted();
-        let reader = {
-            let user = user.clone();
-            thread::spawn(move || {
-                let found = user.get();
-                assert!(
-                    [Some(OLD), Some(NEW)].contains(&found.as_deref()) || found.is_none(),
-                    "{found:?}"
-                );
-            })
-        };
+        let reader = user.reads_either();
         user.put(NEW);
         user.demote();
         assert_eq!(user.get().as_deref(), Some(NEW));
@@ -200,16 +203,7 @@ fn a_move_to_another_device_does_not_cover_what_is_put_meanwhile() {
         let from = table.place(slot.location().segment).device;
         table.begin_relief(|device| device == from, DeviceId(1 - from.0));
         table.grant_relief(1 << 10, 1 << 10);
-        let reader = {
-            let user = user.clone();
-            thread::spawn(move || {
-                let found = user.get();
-                assert!(
-                    [Some(OLD), Some(NEW)].contains(&found.as_deref()) || found.is_none(),
-                    "{found:?}"
-                );
-            })
-        };
+        let reader = user.reads_either();
         user.put(NEW);
         user.demote();
         assert_eq!(user.get().as_deref(), Some(NEW));

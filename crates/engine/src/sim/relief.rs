@@ -118,6 +118,26 @@ fn what_is_read_twice_moves_off_a_busy_device_and_no_moment_loses_it() {
     }
 }
 
+/// Removes the first six, and puts the others again.
+fn remove_or_put_again(life: &Life, hot: &[u32]) {
+    for &n in &hot[..6] {
+        life.namespaces[NS].remove(&key(n));
+    }
+    for &n in &hot[6..] {
+        put(life, &key(n), b"newer", 0);
+    }
+}
+
+/// None of them is as it was before that.
+fn is_gone_or_newer(life: &Life, hot: &[u32]) {
+    for &n in &hot[..6] {
+        assert_eq!(get(life, &key(n)), None, "object {n}");
+    }
+    for &n in &hot[6..] {
+        assert!(get(life, &key(n)).is_none_or(|value| value == b"newer"), "object {n}");
+    }
+}
+
 #[test]
 fn what_has_moved_and_is_removed_or_put_again_is_not_back_after_a_crash() {
     let (mut world, mut life) = world();
@@ -126,21 +146,11 @@ fn what_has_moved_and_is_removed_or_put_again_is_not_back_after_a_crash() {
     (0..2).for_each(|_| read(&mut world, &mut life, hot));
     drop(held);
     pass(&mut world, &mut life, 60);
-    for &n in &hot[..6] {
-        life.namespaces[NS].remove(&key(n));
-    }
-    for &n in &hot[6..] {
-        put(&life, &key(n), b"newer", 0);
-    }
+    remove_or_put_again(&life, hot);
     world.crash(life, Crash::Process);
     let mut life = world.open();
     world.load(&mut life);
-    for &n in &hot[..6] {
-        assert_eq!(get(&life, &key(n)), None, "object {n}");
-    }
-    for &n in &hot[6..] {
-        assert!(get(&life, &key(n)).is_none_or(|value| value == b"newer"), "object {n}");
-    }
+    is_gone_or_newer(&life, hot);
 }
 
 #[test]
@@ -150,12 +160,7 @@ fn what_is_put_or_removed_while_it_is_read_does_not_move() {
     let hot = &others[..12];
     read(&mut world, &mut life, hot);
     let under_way = look_up(&life, hot);
-    for &n in &hot[..6] {
-        life.namespaces[NS].remove(&key(n));
-    }
-    for &n in &hot[6..] {
-        put(&life, &key(n), b"newer", 0);
-    }
+    remove_or_put_again(&life, hot);
     for read in under_way {
         // It began before, so it may find what there was.
         let _ = finish(&world, read);
@@ -166,12 +171,7 @@ fn what_is_put_or_removed_while_it_is_read_does_not_move() {
     for &n in hot {
         out_of_dram(&life, n);
     }
-    for &n in &hot[..6] {
-        assert_eq!(get(&life, &key(n)), None, "object {n}");
-    }
-    for &n in &hot[6..] {
-        assert!(get(&life, &key(n)).is_none_or(|value| value == b"newer"), "object {n}");
-    }
+    is_gone_or_newer(&life, hot);
 }
 
 #[test]

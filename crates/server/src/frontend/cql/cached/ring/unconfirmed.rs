@@ -30,7 +30,7 @@ pub fn reason(read: &Result<Map, MapRowError>, me: MemberId, known: bool) -> Opt
 
 /// When there was a lease, and what was told.
 pub struct Confirmation {
-    /// The end of the last moment with a lease, and of the first one without any before that.
+    /// When there last was a lease; before the first one, when the instance started.
     held: Time,
     grace: Time,
     told: bool,
