@@ -50,6 +50,7 @@ HISTORIES = {
         "record::tests",
         "search::tests",
         "tier::tests",
+        "tier::trial_tests",
     ],
     "rowcache": [
         "intents::table::tests",

@@ -8,7 +8,7 @@ use crate::index::{Index, IndexWriter, Location};
 use crate::kill_map::KillMap;
 use crate::prefetch::prefetch_bytes;
 use crate::segment::{SegmentState, SegmentTable};
-use crate::tier::{DramEntry, DramTier, Evicted, FrequencySketch};
+use crate::tier::{DramEntry, DramTier, Evicted, FrequencySketch, PolicyTrial};
 
 /// What a shard's mutex guards.
 pub struct Shard {
@@ -18,6 +18,7 @@ pub struct Shard {
     pub dram: DramTier,
     /// How often keys were asked for or put lately.
     pub sketch: FrequencySketch,
+    pub trial: PolicyTrial,
     /// While the index loads: the lowest version of a hash that may still be believed. Slots loaded
     /// from a checkpoint can be older than what the journal or this process knows.
     pub kills: Option<KillMap>,
@@ -46,6 +47,7 @@ impl ShardSlot {
             index,
             dram,
             sketch,
+            trial: PolicyTrial::new(),
             kills: None,
             collecting: false,
             victims: Evicted::default(),
@@ -65,6 +67,7 @@ impl ShardSlot {
         let shard = self.state.lock();
         shard.dram.prefetch(hash);
         shard.sketch.prefetch(hash);
+        shard.trial.prefetch(&shard.dram, hash);
         shard
     }
 
@@ -75,6 +78,19 @@ impl ShardSlot {
 }
 
 impl Shard {
+    /// Counts a request for an object. Returns its popularity with it.
+    pub fn count_request(&mut self, hash: u64) -> u8 {
+        let popularity = self.sketch.add(hash);
+        self.trial.request(&mut self.dram, hash);
+        popularity
+    }
+
+    /// Has objects compete for the DRAM tier, which is too small here to try it out.
+    #[cfg(test)]
+    pub fn hold_contest(&mut self) {
+        self.trial.hold_contest(&mut self.dram);
+    }
+
     /// Asks for what copying an object to flash will look at.
     pub fn prefetch_copy(&self, entry: &DramEntry) {
         self.index.prefetch(entry.hash);

@@ -113,7 +113,7 @@ impl Core {
     pub(crate) fn get(self: &Arc<Self>, ns: &Arc<NamespaceState>, key: &[u8]) -> Lookup {
         let hash = self.hash(ns.id, key);
         let mut shard = self.shard(hash).lock_for(hash);
-        let popularity = shard.sketch.add(hash);
+        let popularity = shard.count_request(hash);
         if let Some(entry) = shard.dram.get(hash, ns.id, key) {
             let (meta, hit) = (entry.meta(), entry.hit(Tier::Dram));
             let refused = entry.state == EntryState::Clean(NOWHERE);
@@ -503,7 +503,9 @@ impl FlashRead {
     /// that only DRAM has. `at` is where flash has it.
     fn promote(&self, shard: &mut Shard, found: &Record<'_>, at: Location) {
         let bytes = found.key.len() + found.value.len();
-        if !shard.dram.wants_copy(self.hash, bytes) || shard.dram.peek_hash(self.hash).is_some() {
+        let trial = &shard.trial;
+        let wanted = shard.dram.wants_copy(self.hash, bytes, |hash| trial.popularity(hash));
+        if !wanted || shard.dram.peek_hash(self.hash).is_some() {
             return;
         }
         // The copy is clean only if the record on flash will stay. A chunk that failed to be

@@ -169,7 +169,7 @@ impl Core {
     {
         let hash = self.hash(ns.id, key);
         let mut shard = self.shard(hash).lock_for(hash);
-        shard.sketch.add(hash);
+        shard.count_request(hash);
         if let Some(entry) = shard.dram.get(hash, ns.id, key) {
             let found = Ok((entry.to_entry(), Tier::Dram));
             return self.change(shard, ns, key, hash, found, change);

@@ -105,6 +105,7 @@ impl Setup {
             keys: if wide { 400 } else { 12 + r.below(50) as u32 },
             admits_unproven: seed.is_multiple_of(2),
             // Not drawn, so that a seed makes the same run as before.
+            contests: seed % 7 == 5,
             relieves_after: (seed / 2).is_multiple_of(2).then_some(seed / 4 % 4 * 200),
             fixed_lives: if seed % 5 == 4 { 1 + seed / 5 % 3 } else { 0 },
         }

@@ -34,6 +34,10 @@ pub struct Setup {
     /// were kept before admission tried anything.
     #[serde(default = "yes")]
     pub admits_unproven: bool,
+    /// Whether objects compete for the DRAM tier, which is too small here to find out whether that
+    /// pays.
+    #[serde(default)]
+    pub contests: bool,
     /// Milliseconds after which a device that has a little more to do than another is relieved of
     /// what is read most; `None` as a cache has it in production, which no run is long enough for.
     #[serde(default)]
@@ -355,6 +359,7 @@ impl Setup {
             keys: 90,
             fixed_lives: 0,
             admits_unproven: false,
+            contests: false,
             relieves_after: None,
         }
     }

@@ -63,6 +63,8 @@ pub struct World {
     tag_bits: u32,
     /// Whether flash takes what has not proven itself.
     admits_unproven: bool,
+    /// Whether objects compete for the DRAM tier.
+    contests: bool,
     spares: Vec<Spare>,
     journal: u64,
     pub config: Config,
@@ -94,6 +96,7 @@ impl World {
             size: setup.size,
             tag_bits: setup.tag_bits,
             admits_unproven: setup.admits_unproven,
+            contests: setup.contests,
             spares: sizes.iter().map(|_| Spare::default()).collect(),
             journal: setup.journal_kib << 10,
             config,
@@ -226,6 +229,9 @@ impl World {
             recovery::open(&self.config, env, &mut disk)?;
         if self.admits_unproven {
             core.admission.duel.let_everything_win();
+        }
+        if self.contests {
+            core.shards.iter().for_each(|shard| shard.lock().hold_contest());
         }
         let names = NAMES.iter().zip(&self.options);
         let namespaces = names

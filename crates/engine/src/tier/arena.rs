@@ -138,7 +138,7 @@ impl Arena {
     }
 
     /// What a record takes of the budget.
-    fn cost(&self, at: u32) -> usize {
+    pub(super) fn cost(&self, at: u32) -> usize {
         let large = packed::large_number(self.slab.slot(at))
             .map_or(0, |number| large_bytes(self.large[number as usize].data.len()));
         self.slab.size(at) + BESIDES + large

@@ -11,21 +11,10 @@
 //! (Megiddo and Modha, FAST 2003). The fraction is small: the share follows the workload over many
 //! evictions, and single returns decide nothing.
 //!
-//! Hit ratios in percent, measured by `cargo test -p afterglow-engine --test hit_ratio`, size in
-//! percent of unique keys:
-//!
-//! ```text
-//!                                      1 %                         10 %
-//! trace           LRU  S3-FIFO TinyLFU  ours    LRU  S3-FIFO TinyLFU  ours
-//! adapt-size     24.3     26.4    24.1  26.9   34.2     37.4    35.6  37.4
-//! web07          39.1     43.8    39.6  43.9   55.7     58.1    57.0  58.1
-//! web12          39.7     40.9    35.1  42.1   68.5     72.3    70.7  72.4
-//! w106           79.8     81.3    79.9  81.2   91.8     92.2    92.7  92.1
-//! scarab-recs    34.7     42.8    41.0  42.5   60.6     62.7    60.4  62.7
-//! arc-OLTP       41.6     46.4    41.7  46.0   66.5     67.7    64.3  68.0
-//! ```
+//! Where that loses to another policy, the tier follows the other one: see [`super::eviction`].
+//! Hit ratios on public traces are in `docs/results/hit-ratio.md`.
 
-use super::arena::{Arena, PARTS};
+use super::arena::{Arena, PARTS, entry_bytes};
 use super::copies::Copies;
 use super::evicted::Victims;
 use super::fifo::Queue;
@@ -34,8 +23,6 @@ use super::packed;
 use super::{DramObject, EntryState};
 use crate::index::Location;
 
-/// Hits in small that earn a place in main.
-const PROMOTE_AT: u8 = 2;
 /// Share of the budget for small at the start, and its bounds, in percent.
 const SMALL_START: usize = 10;
 const SMALL_MIN: usize = 1;
@@ -53,17 +40,34 @@ const TICK: u64 = 100;
 /// Bytes that a tier needs to hold anything. Its own structures take 11 KB of it while it is empty.
 pub(crate) const LEAST_BYTES: usize = 16 << 10;
 
+/// How the next victim is found: see `eviction`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EvictionPolicy {
+    S3Fifo,
+    Contest,
+}
+
 /// The objects of one shard in DRAM, within a budget of bytes.
 pub struct DramTier {
-    arena: Arena,
-    ghost: Ghost,
-    budget: usize,
-    /// Bytes small may have before its oldest goes rather than main's.
-    small_target: usize,
-    copies: Copies,
+    pub(super) arena: Arena,
+    pub(super) ghost: Ghost,
+    pub(super) budget: usize,
+    /// Bytes small may have before its oldest goes rather than main's, as S3-FIFO has it.
+    pub(super) small_target: usize,
+    pub(super) copies: Copies,
+    pub(super) policy: EvictionPolicy,
+    /// Bytes of the budget that somebody else has.
+    pub(super) reserved: usize,
+    /// Bytes that an insertion leaves free, to be reserved next.
+    pub(super) put_by: usize,
+    /// State of the generator that draws.
+    pub(super) draws: u32,
 }
 
 impl DramTier {
+    /// What an empty tier takes.
+    pub(super) const EMPTY_BYTES: usize = Arena::FIXED + Ghost::LEAST_BYTES;
+
     /// An empty tier that takes at most `budget` bytes, its own structures included.
     #[must_use]
     pub fn new(budget: usize) -> Self {
@@ -74,6 +78,10 @@ impl DramTier {
             budget,
             small_target,
             copies: Copies::new(),
+            policy: EvictionPolicy::S3Fifo,
+            reserved: 0,
+            put_by: 0,
+            draws: 1,
         }
     }
 
@@ -135,10 +143,10 @@ impl DramTier {
         self.limit_ghost();
         let queue = self.queue_for(object.hash);
         let parts = packed::parts_of(object);
-        while self.bytes() + self.arena.growth(object.len(), parts) > self.budget
+        while self.bytes() + self.arena.growth(object.len(), parts) + self.put_by > self.budget
             && !self.is_empty()
         {
-            self.evict(victims);
+            self.evict(entry_bytes(object.len()), victims);
         }
         self.arena.insert(object, queue);
         debug_assert!(self.bytes() <= self.budget || self.len() == 1);
@@ -170,16 +178,23 @@ impl DramTier {
 
     /// Asks for what evicting the next victim will look at; its hash, if there is one in sight.
     pub fn prefetch_victim(&self) -> Option<u64> {
-        let hash = self.arena.prefetch_removal(self.next_queue())?;
+        let hash = self.arena.prefetch_removal(self.next_queue(0))?;
         self.ghost.prefetch(hash);
         Some(hash)
     }
 
     /// Whether to promote an object that was read from flash, with so many bytes of key and value.
     /// Always while there is space; otherwise [`Copies`] decides.
-    pub fn wants_copy(&mut self, hash: u64, bytes: usize) -> bool {
+    /// In a contest it is promoted too if it is more popular than the object it would have to beat.
+    pub fn wants_copy(&mut self, hash: u64, bytes: usize, popularity: impl Fn(u64) -> u8) -> bool {
         if self.has_room(bytes) {
             return true;
+        }
+        if self.policy == EvictionPolicy::Contest
+            && let Some(holder) = self.oldest_unhit()
+        {
+            let holder = self.arena.object(holder).hash;
+            return popularity(hash) > popularity(holder) || self.copies.wants();
         }
         let stay = self.arena.queue_len(Queue::Small);
         if self
@@ -274,7 +289,7 @@ impl DramTier {
     /// tier stay.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.arena.memory() + self.ghost.bytes()
+        self.arena.memory() + self.ghost.bytes() + self.reserved
     }
 
     /// The bytes it may take.
@@ -330,20 +345,24 @@ impl DramTier {
         self.arena.find_to_read(hash).filter(|&at| self.arena.is(at, ns, key))
     }
 
-    fn entry_bytes(&self) -> usize {
+    fn queued_bytes(&self) -> usize {
         self.arena.queue_bytes(Queue::Small) + self.arena.queue_bytes(Queue::Main)
     }
 
     /// What an empty tier takes with this ghost.
     fn fixed_bytes(&self) -> usize {
-        self.ghost.bytes() + Arena::FIXED
+        self.ghost.bytes() + self.reserved + Arena::FIXED
     }
 
     /// Where an object new to the tier goes, and what its return teaches about the share of small.
     fn queue_for(&mut self, hash: u64) -> Queue {
         let Some(back) = self.ghost.recall(hash) else { return Queue::Small };
+        if self.policy == EvictionPolicy::Contest {
+            // What it has been asked for decides, once it is the oldest of small.
+            return Queue::Small;
+        }
         if back.age as usize <= self.len() / SOON {
-            let step = self.entry_bytes() / self.len().max(1) / STEP;
+            let step = self.queued_bytes() / self.len().max(1) / STEP;
             let target = match back.from {
                 Queue::Small => self.small_target + step,
                 _ => self.small_target.saturating_sub(step),
@@ -363,56 +382,12 @@ impl DramTier {
     /// larger tier would leave no object any room, and no insertion would ever make it smaller.
     fn make_room(&mut self, victims: &mut impl Victims) {
         while self.bytes() > self.budget && !self.is_empty() {
-            self.evict(victims);
+            self.evict(0, victims);
             self.limit_ghost();
         }
     }
 
     fn limit_ghost(&mut self) {
         self.ghost.set_limit(self.len() * GHOST_PERCENT / 100);
-    }
-
-    /// The queue whose oldest goes next.
-    fn next_queue(&self) -> Queue {
-        let from_small = self.arena.queue_len(Queue::Small) > 0
-            && (self.arena.queue_bytes(Queue::Small) > self.small_target
-                || self.arena.queue_len(Queue::Main) == 0);
-        if from_small { Queue::Small } else { Queue::Main }
-    }
-
-    /// Takes out the next victim; the tier is not empty.
-    fn evict(&mut self, victims: &mut impl Victims) {
-        loop {
-            let queue = self.next_queue();
-            let at = self.arena.oldest(queue).expect("a queue with objects");
-            let header = self.arena.header_mut(at);
-            let freq = header.freq();
-            if queue == Queue::Small && header.is_copy() {
-                self.copies.left_small(freq > 0);
-            }
-            // Ends: every turn evicts, or empties small by one, or takes one of at most three hits
-            // from main.
-            match queue {
-                Queue::Small if freq >= PROMOTE_AT => {
-                    header.set_freq(0);
-                    self.arena.move_to(at, Queue::Main);
-                }
-                Queue::Main if freq > 0 => {
-                    header.set_freq(freq - 1);
-                    self.arena.move_to(at, Queue::Main);
-                }
-                _ => {
-                    if queue == Queue::Small {
-                        self.copies.evicted();
-                    }
-                    let object = self.arena.object(at);
-                    let hash = object.hash;
-                    victims.take(&object);
-                    self.arena.remove(at);
-                    self.ghost.remember(hash, queue);
-                    return;
-                }
-            }
-        }
     }
 }

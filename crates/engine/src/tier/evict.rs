@@ -14,13 +14,14 @@ use crate::segment::SegmentTable;
 use crate::shard::{Shard, ShardSlot, is_copied};
 use crate::sync::atomic::Ordering;
 use crate::tier::admission::Admission;
-use crate::tier::{DramObject, DramTier, EntryState, Evicted, NOWHERE, Victims};
+use crate::tier::{DramObject, DramTier, EntryState, Evicted, NOWHERE, PolicyTrial, Victims};
 
 impl Core {
     /// Puts an object into the DRAM tier and sees to those it evicts. Its version was taken under
     /// the shard's lock, so that it is above that of whatever it replaces.
     pub(crate) fn insert_and_evict(&self, shard: &mut Shard, object: &DramObject<'_>) {
         let version = object.version;
+        shard.trial.put(object.hash);
         let replaced = self.evicting(shard, |dram, leaving| dram.insert(object, leaving));
         let older = replaced.is_none_or(|replaced| replaced < version);
         assert!(older, "version {version} replaces a newer one");
@@ -75,10 +76,18 @@ impl Core {
         change: impl FnOnce(&mut DramTier, &mut Leaving<'_>) -> T,
     ) -> T {
         let mut victims = std::mem::take(&mut shard.victims);
-        let mut leaving =
-            Leaving { victims: &mut victims, index: &shard.index, table: &shard.table, any: false };
+        let mut leaving = Leaving {
+            victims: &mut victims,
+            index: &shard.index,
+            table: &shard.table,
+            trial: &shard.trial,
+            any: false,
+        };
         let changed = change(&mut shard.dram, &mut leaving);
         let any = leaving.any;
+        if any {
+            shard.trial.evicted(&mut shard.dram);
+        }
         victims.iter().for_each(|victim| self.evict(shard, &victim));
         victims.clear();
         shard.victims = victims;
@@ -113,6 +122,7 @@ struct Leaving<'a> {
     victims: &'a mut Evicted,
     index: &'a IndexWriter,
     table: &'a SegmentTable,
+    trial: &'a PolicyTrial,
     /// Whether anything has left.
     any: bool,
 }
@@ -127,5 +137,9 @@ impl Victims for Leaving<'_> {
             return;
         }
         self.victims.take(object);
+    }
+
+    fn popularity(&self, hash: u64) -> u8 {
+        self.trial.popularity(hash)
     }
 }

@@ -12,6 +12,11 @@ const KEPT: usize = 64 << 10;
 pub trait Victims {
     /// An object leaves. Its bytes lie in the tier until this returns.
     fn take(&mut self, object: &DramObject<'_>);
+
+    /// Requests for an object that were counted lately, at most 15; 0 where nobody counts them.
+    fn popularity(&self, _hash: u64) -> u8 {
+        0
+    }
 }
 
 /// Objects that were evicted, oldest first. Small ones lie together in one buffer, which is used

@@ -39,6 +39,9 @@ pub(super) struct Remembered {
 }
 
 impl Ghost {
+    /// What an empty one takes.
+    pub(super) const LEAST_BYTES: usize = MIN_BUCKETS * size_of::<Bucket>();
+
     pub(super) fn new() -> Self {
         Self { buckets: vec![EMPTY; MIN_BUCKETS], now: [0; 2], limit: 1 }
     }

@@ -27,8 +27,21 @@ impl FrequencySketch {
     #[must_use]
     pub fn new(objects: usize) -> Self {
         let objects = objects.max(1);
-        let blocks = (objects * COUNTERS_PER_OBJECT).div_ceil(8 * PER_WORD);
-        Self { blocks: vec![[0; 8]; blocks], additions: 0, sample: objects.saturating_mul(SAMPLE) }
+        let blocks = vec![[0; 8]; Self::bytes_for(objects) / 64];
+        Self { blocks, additions: 0, sample: objects.saturating_mul(SAMPLE) }
+    }
+
+    /// A sketch for about `objects` different objects whose counts are halved after `sample`
+    /// requests.
+    #[must_use]
+    pub fn with_sample(objects: usize, sample: usize) -> Self {
+        Self { sample: sample.max(1), ..Self::new(objects) }
+    }
+
+    /// Memory of a sketch for so many objects, in bytes.
+    #[must_use]
+    pub fn bytes_for(objects: usize) -> usize {
+        (objects.max(1) * COUNTERS_PER_OBJECT).div_ceil(8 * PER_WORD) * 64
     }
 
     /// Memory in bytes.

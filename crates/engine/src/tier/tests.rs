@@ -74,7 +74,7 @@ fn copies_taken(tier: &mut DramTier, keys: std::ops::Range<u64>, again: usize) -
     let at = EntryState::Clean(Location { segment: 1, offset_units: 2 });
     let taken = keys.filter(|&key| {
         let copy = entry(key, 1, 100, at);
-        let wanted = tier.wants_copy(copy.hash, copy.data.len());
+        let wanted = tier.wants_copy(copy.hash, copy.data.len(), |_| 0);
         if wanted {
             tier.insert(&copy.object(), &mut Evicted::default());
         }
@@ -113,7 +113,7 @@ fn few_copies_are_taken_where_what_they_push_out_is_as_likely_to_be_read_again()
             if get(&mut tier, key).is_some() {
                 continue;
             }
-            let wanted = tier.wants_copy(hash(key), 108);
+            let wanted = tier.wants_copy(hash(key), 108, |_| 0);
             if wanted {
                 tier.insert(&entry(key, 1, 100, at).object(), &mut Evicted::default());
             }

@@ -18,11 +18,11 @@ mod traces;
 use std::process::ExitCode;
 
 use afterglow_engine::index::Location;
-use afterglow_engine::tier::{DramEntry, DramTier, EntryState, Evicted, entry_bytes};
+use afterglow_engine::tier::{DramEntry, DramTier, EntryState, PolicyTrial, entry_bytes};
 use bytes::Bytes;
 
 /// Bytes of every object: large enough that the tier's own structures do not decide.
-const OBJECT: usize = 4000;
+const OBJECT: usize = 40_000;
 /// Bytes per object the tier may have for its ghost, which the plain policies are not charged for.
 const GHOST: usize = 13;
 /// Points that ours may be below the best.
@@ -107,15 +107,17 @@ fn replay(requests: &[u32], capacity: usize, state: EntryState) -> Replayed {
     let fixed = DramTier::new(0).bytes();
     let mut tier = DramTier::new(fixed + capacity * (entry_bytes(OBJECT) + GHOST));
     let data = Bytes::from(vec![0; OBJECT]);
-    let (mut victims, mut taken) = (Evicted::default(), 0);
+    let (mut trial, mut taken) = (PolicyTrial::new(), 0);
     let hits = reference::hits(requests, |key| {
         let hash = hash(key);
+        trial.request(&mut tier, hash);
         if tier.get(hash, 0, &[]).is_some() {
             return true;
         }
-        if state == EntryState::Dirty || tier.wants_copy(hash, OBJECT) {
-            tier.insert(&entry(hash, data.clone(), state).object(), &mut victims);
-            victims.clear();
+        if state == EntryState::Dirty
+            || tier.wants_copy(hash, OBJECT, |hash| trial.popularity(hash))
+        {
+            trial.replay(&mut tier, &entry(hash, data.clone(), state).object());
             taken += 1;
         }
         false

@@ -16,16 +16,36 @@ enum Format {
     TimeIdSize,
     /// Lines of `start count _ sequence`: that many keys from the start on.
     Ranges,
+    /// A key a line.
+    Lines,
 }
 
 /// The traces: file and format.
-const TRACES: [(&str, Format); 6] = [
+const TRACES: [(&str, Format); 24] = [
     ("adapt-size.trace.xz", Format::TimeIdSize),
     ("web07.trace.xz", Format::Keys32),
     ("web12.trace.xz", Format::Keys32),
     ("w106.trace.xz", Format::Keys32),
     ("scarab-recs.trace.xz", Format::Keys64),
     ("arc-OLTP.lis.zst", Format::Ranges),
+    ("P2.lis.zst", Format::Ranges),
+    ("P3.lis.zst", Format::Ranges),
+    ("P6.lis.zst", Format::Ranges),
+    ("P12.lis.zst", Format::Ranges),
+    ("orm-busy.trace.xz", Format::Keys32),
+    ("orm-night.trace.xz", Format::Keys32),
+    ("2_pools.trace", Format::Lines),
+    ("cpp.trace", Format::Lines),
+    ("cs.trace", Format::Lines),
+    ("gli.trace", Format::Lines),
+    ("loop.trace", Format::Lines),
+    ("multi1.trace", Format::Lines),
+    ("multi2.trace", Format::Lines),
+    ("multi3.trace", Format::Lines),
+    ("ps.trace", Format::Lines),
+    ("scan.trace", Format::Lines),
+    ("sprite.trace", Format::Lines),
+    ("zigzag.trace", Format::Lines),
 ];
 
 /// A request sequence, its keys numbered from 0 in order of appearance.
@@ -96,6 +116,8 @@ fn read(path: &Path, name: &'static str, format: Format) -> io::Result<Trace> {
     let file = BufReader::new(File::open(path)?);
     let stream: Box<dyn Read> = if name.ends_with(".xz") {
         Box::new(lzma_rust2::XzReader::new(file, true))
+    } else if name.ends_with(".trace") {
+        Box::new(file)
     } else {
         Box::new(ruzstd::decoding::StreamingDecoder::new(file).map_err(io::Error::other)?)
     };
@@ -128,6 +150,15 @@ fn decode(mut stream: impl BufRead, format: Format, each: &mut impl FnMut(u64)) 
                 let line = line?;
                 let (start, count) = (field(&line, 0)?, field(&line, 1)?);
                 (start..start + count).for_each(&mut *each);
+            }
+        }
+        Format::Lines => {
+            for line in stream.lines() {
+                let line = line?;
+                // Between parts of a trace there is a line of `*`, or an empty one.
+                if !matches!(line.trim(), "" | "*") {
+                    each(field(&line, 0)?);
+                }
             }
         }
     }

@@ -14,7 +14,7 @@ use std::{
 
 use afterglow_engine::{
     format::{key_hash, record::usual_padded},
-    tier::{DramEntry, DramTier, EntryState, Evicted, NOWHERE},
+    tier::{DramEntry, DramTier, EntryState, NOWHERE, PolicyTrial},
 };
 use bytes::Bytes;
 
@@ -118,22 +118,23 @@ impl Replay {
             plan.outlook.index_objects(),
         );
         let (mut from_dram, mut from_flash) = (0_u64, 0_u64);
-        let mut evicted = Evicted::default();
+        let mut trial = PolicyTrial::new();
         for request in &self.requests {
             let key = request.hash.to_le_bytes();
             let on_flash = flash.touch(request.hash, usual_padded(0, request.len as usize));
+            trial.request(&mut dram, request.hash);
             if dram.get(request.hash, 0, &key).is_some() {
                 from_dram += 1;
                 continue;
             }
             if on_flash {
                 from_flash += 1;
-                if !dram.wants_copy(request.hash, request.len as usize) {
+                let popularity = |hash| trial.popularity(hash);
+                if !dram.wants_copy(request.hash, request.len as usize, popularity) {
                     continue;
                 }
             }
-            dram.insert_absent(&entry(request, &key).object(), &mut evicted);
-            evicted.clear();
+            trial.replay(&mut dram, &entry(request, &key).object());
         }
         let share = |hits: u64| hits as f64 / self.requests.len() as f64;
         HitRatio { dram: share(from_dram), flash: share(from_flash) }
