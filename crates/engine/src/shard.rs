@@ -67,7 +67,7 @@ impl ShardSlot {
         let shard = self.state.lock();
         shard.dram.prefetch(hash);
         shard.sketch.prefetch(hash);
-        shard.trial.prefetch(&shard.dram, hash);
+        shard.trial.prefetch(hash);
         shard
     }
 

@@ -12,8 +12,8 @@
 //!
 //! - The two take at most 1/[`SHARE`] of the tier's budget, and have [`MOST`] objects each at most.
 //!   So a large tier samples few of its requests.
-//! - The contest needs to know what was asked for lately. Its sketch has 8 bytes for each object,
-//!   and forgets within 20 requests for each: a longer memory follows too late, a shorter one has
+//! - The contest needs to know what was asked for lately. Its sketch has 8 bytes for each object
+//!   while it is followed, and forgets within 20 requests for each: a longer memory follows too late, a shorter one has
 //!   forgotten a loop before its next round. The sketch of the shard is one for flash, whose memory
 //!   is longer by as much as flash is larger.
 //! - What a trial takes is put by in small steps, before it begins. Otherwise many objects would
@@ -60,8 +60,10 @@ pub struct PolicyTrial {
 
 struct Running {
     rivals: Rivals,
-    /// What the contest of the tier itself goes by.
-    popularity: FrequencySketch,
+    /// The policy that is to be followed.
+    better: EvictionPolicy,
+    /// What the contest of the tier itself goes by, once its memory is put by.
+    popularity: Option<FrequencySketch>,
     /// Objects of the tier when this was made.
     made_for: usize,
     bytes: usize,
@@ -74,30 +76,30 @@ impl PolicyTrial {
         Self::default()
     }
 
-    /// Asks for what counting a request for an object of `tier` will look at.
-    pub fn prefetch(&self, tier: &DramTier, hash: u64) {
-        if let Some(running) =
-            self.running.as_ref().filter(|_| tier.policy == EvictionPolicy::Contest)
-        {
-            running.popularity.prefetch(hash);
+    /// Asks for what counting a request for an object will look at.
+    pub fn prefetch(&self, hash: u64) {
+        let popularity = self.running.as_ref().and_then(|running| running.popularity.as_ref());
+        if let Some(popularity) = popularity {
+            popularity.prefetch(hash);
         }
     }
 
     /// Counts a request for an object of `tier`, found there or not.
     pub fn request(&mut self, tier: &mut DramTier, hash: u64) {
         let Some(running) = &mut self.running else { return };
-        if tier.policy == EvictionPolicy::Contest {
-            running.popularity.add(hash);
+        if let Some(popularity) = &mut running.popularity {
+            popularity.add(hash);
         }
         if !running.rivals.samples(hash) {
             return;
         }
         running.rivals.request(hash);
-        let better = running.rivals.judge(tier.policy);
-        if better != tier.policy {
-            // What the small queue was to learn meanwhile, that of the trial has learnt.
-            tier.small_target = (running.rivals.small_share() * tier.budget as f64) as usize;
-            tier.policy = better;
+        let better = running.rivals.judge(running.better);
+        if better != running.better {
+            running.better = better;
+            if better == EvictionPolicy::S3Fifo {
+                running.end_contest(tier);
+            }
         }
     }
 
@@ -131,7 +133,8 @@ impl PolicyTrial {
     /// Requests for an object that were counted lately, at most 15; 0 while no contest is on.
     #[must_use]
     pub fn popularity(&self, hash: u64) -> u8 {
-        self.running.as_ref().map_or(0, |running| running.popularity.estimate(hash))
+        let popularity = self.running.as_ref().and_then(|running| running.popularity.as_ref());
+        popularity.map_or(0, |popularity| popularity.estimate(hash))
     }
 
     /// Adds an object to `tier`, where it is not yet. What it evicts is forgotten: for a replay,
@@ -146,38 +149,58 @@ impl PolicyTrial {
     }
 
     /// The tier has evicted something: the trial begins, or begins anew where the tier has many
-    /// more or fewer objects than it was made for. Where the budget is too small now, it ends.
+    /// more or fewer objects than it was made for. Where the budget is too small now, it ends. A
+    /// contest begins that is the better policy.
     pub fn evicted(&mut self, tier: &mut DramTier) {
         #[cfg(test)]
         if self.held {
             return;
         }
         let objects = tier.len();
-        if self.running.as_ref().is_some_and(|running| running.fits(objects, tier.budget)) {
-            return;
+        match &mut self.running {
+            Some(running) if running.fits(objects, tier.budget) => {
+                if running.better == EvictionPolicy::Contest && running.popularity.is_none() {
+                    running.begin_contest(tier);
+                }
+            }
+            _ => self.begin(tier, objects),
+        }
+    }
+
+    fn begin(&mut self, tier: &mut DramTier, objects: usize) {
+        if let Some(running) = &mut self.running {
+            running.end_contest(tier);
         }
         let Some(sampled) = sampled(objects, tier.budget) else {
-            (self.running, tier.policy) = (None, EvictionPolicy::S3Fifo);
-            (tier.reserved, tier.put_by) = (0, 0);
+            (self.running, tier.reserved, tier.put_by) = (None, 0, 0);
             return;
         };
-        let bytes = Running::bytes_for(objects, sampled);
-        if tier.reserved < bytes {
-            let step = STEP.min(bytes - tier.reserved);
-            if tier.put_by != 0 && tier.bytes() + step <= tier.budget {
-                tier.reserved += step;
-            }
-            tier.put_by = STEP.min(bytes - tier.reserved);
-            return;
+        let bytes =
+            POLICIES.len() * rival_bytes(sampled) + FrequencySketch::bytes_for(sampled * WIDTH);
+        if put_by(tier, bytes) {
+            self.running = Some(Box::new(Running {
+                rivals: Rivals::new(objects, sampled),
+                better: EvictionPolicy::S3Fifo,
+                popularity: None,
+                made_for: objects,
+                bytes,
+            }));
         }
-        (tier.reserved, tier.put_by) = (bytes, 0);
-        self.running = Some(Box::new(Running {
-            rivals: Rivals::new(objects, sampled),
-            popularity: FrequencySketch::with_sample(objects * WIDTH, objects * MEMORY),
-            made_for: objects,
-            bytes,
-        }));
     }
+}
+
+/// Reserves some more of so many bytes, for which insertions make room; whether that is all.
+fn put_by(tier: &mut DramTier, bytes: usize) -> bool {
+    if tier.reserved >= bytes {
+        (tier.reserved, tier.put_by) = (bytes, 0);
+        return true;
+    }
+    let step = STEP.min(bytes - tier.reserved);
+    if tier.put_by != 0 && tier.bytes() + step <= tier.budget {
+        tier.reserved += step;
+    }
+    tier.put_by = STEP.min(bytes - tier.reserved);
+    false
 }
 
 /// What leaves the tier of a replay.
@@ -200,14 +223,26 @@ impl Running {
     /// Whether this is still of use for a tier of so many objects and bytes.
     fn fits(&self, objects: usize, budget: usize) -> bool {
         let like = (self.made_for / 2..=self.made_for * 2).contains(&objects);
-        like && self.bytes <= budget / SHARE * 4
+        like && self.bytes <= budget / SHARE * 2
     }
 
-    /// Memory of a trial for a tier of so many objects, of which so many are sampled.
-    fn bytes_for(objects: usize, sampled: usize) -> usize {
-        let sketches = FrequencySketch::bytes_for(objects * WIDTH)
-            + FrequencySketch::bytes_for(sampled * WIDTH);
-        POLICIES.len() * rival_bytes(sampled) + sketches
+    /// Has the tier follow the contest, once the memory for its counts is put by.
+    fn begin_contest(&mut self, tier: &mut DramTier) {
+        let counted = self.made_for * WIDTH;
+        if put_by(tier, self.bytes + FrequencySketch::bytes_for(counted)) {
+            self.popularity = Some(FrequencySketch::with_sample(counted, self.made_for * MEMORY));
+            tier.policy = EvictionPolicy::Contest;
+        }
+    }
+
+    /// Has the tier follow S3-FIFO.
+    fn end_contest(&mut self, tier: &mut DramTier) {
+        if tier.policy == EvictionPolicy::Contest {
+            // What the small queue was to learn meanwhile, that of the trial has learnt.
+            tier.small_target = (self.rivals.small_share() * tier.budget as f64) as usize;
+        }
+        (self.popularity, tier.policy) = (None, EvictionPolicy::S3Fifo);
+        (tier.reserved, tier.put_by) = (tier.reserved.min(self.bytes), 0);
     }
 }
 
