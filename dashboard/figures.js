@@ -105,11 +105,12 @@ export function percentiles(step, wanted, parts) {
 export function written(step) {
   const bytes = less(step.to.cache?.written_bytes, step.from?.cache?.written_bytes);
   const { record = 0, reinserted = 0, metadata = 0, padding = 0, journal = 0 } = bytes;
+  const overhead = metadata + padding + (bytes.kill_log ?? 0);
   const fresh = Math.max(0, record - reinserted);
   return {
-    fresh, reinserted, overhead: metadata + padding, journal,
-    total: record + metadata + padding,
-    amplification: fresh > 0 ? (record + metadata + padding) / fresh : null,
+    fresh, reinserted, overhead, journal,
+    total: record + overhead,
+    amplification: fresh > 0 ? (record + overhead) / fresh : null,
   };
 }
 

@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo run --release -p afterglow-engine --example format_fixture -- crates/engine/tests/format_fixtures/2
 //! ```
-//! Run once when a format is released. An image of a released format is never made again.
+//! A second word names one of the images, `killed` (with `clean`) or `compacted`. Run once when a format is released. An image of a released format is never made again.
 
 use std::error::Error;
 use std::io::Write;
@@ -19,19 +19,54 @@ mod content;
 const GROUP: u32 = 6;
 /// Objects 110 to 119 are put with this token, whose partition epoch is bumped.
 const TOKEN: u64 = 5 << 44;
-/// Files of a cache that hold something.
+/// Files of a cache that hold something, and those of a kill log.
 const FILES: [&str; 3] = ["flash", "journal", "state"];
+const RUNS: std::ops::Range<u32> = 0..100;
+/// Puts of one object after which the journal has gone round, and no checkpoint is due yet.
+const CHANGES: u32 = 900;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let to: PathBuf = std::env::args_os().nth(1).ok_or("say where to")?.into();
     let dir = std::env::temp_dir().join(format!("afterglow-fixture-{}", std::process::id()));
     std::fs::create_dir(&dir)?;
-    let made = make(&dir, &to);
+    let wants = |image: &str| std::env::args().nth(2).is_none_or(|only| only == image);
+    let mut made = Ok(());
+    if wants("killed") {
+        made = made.and_then(|()| make(&dir, &to));
+        std::fs::remove_dir_all(&dir)?;
+        std::fs::create_dir(&dir)?;
+    }
+    if wants("compacted") {
+        made = made.and_then(|()| make_compacted(&dir, &to));
+    }
     std::fs::remove_dir_all(&dir)?;
     made
 }
 
 fn make(dir: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
+    let cache = fill(dir)?;
+    // What is in the files now is what `kill -9` would leave.
+    save(dir, &to.join("killed"))?;
+    cache.close();
+    save(dir, &to.join("clean"))
+}
+
+/// What was removed is in the kill log alone.
+fn make_compacted(dir: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
+    let cache = fill(dir)?;
+    let [rows, _] = content::namespaces(&cache)?;
+    for n in 0..CHANGES {
+        let _ = rows.put(b"changes", &n.to_le_bytes(), PutOptions::default());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let stats = cache.stats();
+    assert!(stats.totals.compactions > 1 && stats.totals.checkpoints == 0, "{stats:?}");
+    save(dir, &to.join("compacted"))?;
+    cache.close();
+    Ok(())
+}
+
+fn fill(dir: &Path) -> Result<Cache, Box<dyn Error>> {
     let cache = Cache::open(content::config(dir))?;
     let namespaces = content::namespaces(&cache)?;
     let put = |n| {
@@ -48,10 +83,7 @@ fn make(dir: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
     namespaces[0].remove_group(GROUP);
     namespaces[0].bump_epoch(TOKEN);
     wait(&cache);
-    // What is in the files now is what `kill -9` would leave.
-    save(dir, &to.join("killed"))?;
-    cache.close();
-    save(dir, &to.join("clean"))
+    Ok(cache)
 }
 
 fn options(n: u32) -> PutOptions {
@@ -69,10 +101,12 @@ fn wait(cache: &Cache) {
 
 fn save(dir: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(to)?;
-    for name in FILES {
+    let runs = RUNS.map(|slot| format!("kills.{slot}"));
+    let names = FILES.map(String::from).into_iter().chain(runs);
+    for name in names.filter(|name| dir.join(name).exists()) {
         let file = std::fs::File::create(to.join(format!("{name}.xz")))?;
         let mut xz = XzWriter::new(file, XzOptions::with_preset(9))?;
-        xz.write_all(&std::fs::read(dir.join(name))?)?;
+        xz.write_all(&std::fs::read(dir.join(&name))?)?;
         xz.finish()?;
     }
     Ok(())

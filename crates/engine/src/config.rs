@@ -57,6 +57,9 @@ pub struct Config {
     /// When a device has too much to do.
     #[cfg(test)]
     pub(crate) balance: crate::background::BalanceRules,
+    /// When the journal is compacted.
+    #[cfg(test)]
+    pub(crate) compaction: crate::background::CompactionRules,
 }
 
 impl Config {
@@ -82,6 +85,8 @@ impl Config {
             fixed_lives: 0,
             #[cfg(test)]
             balance: crate::background::BalanceRules::default(),
+            #[cfg(test)]
+            compaction: crate::background::CompactionRules::default(),
         }
     }
 }

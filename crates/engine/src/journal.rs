@@ -2,8 +2,8 @@
 //! acknowledged.
 //!
 //! A writer takes a position with one atomic add and stores its entry there; no writer waits for
-//! another. Positions below the *tail* are free for reuse. Only a completed checkpoint moves the
-//! tail.
+//! another. Positions below the *tail* are free for reuse. The tail is moved by a completed
+//! checkpoint, and by a durable run of the kill log, which has what was below it.
 //!
 //! An entry that finds no space, or whose store fails, *poisons* the journal: its namespaces would
 //! be cold if the process died now. A later checkpoint that covers this moment lifts the poison.
@@ -359,6 +359,46 @@ impl Journal {
     /// Entries it can hold.
     pub fn entries(&self) -> u64 {
         self.capacity
+    }
+
+    /// Position of the oldest entry that is kept.
+    pub fn tail(&self) -> u64 {
+        self.tail.load(Ordering::Acquire)
+    }
+
+    /// Reads the entries at these positions, all of which are in use and whose writers have ended.
+    /// `None` where one of them is not whole, or the medium fails.
+    pub fn read(&self, positions: Range<u64>) -> Option<Vec<JournalEntry>> {
+        assert!(positions.start >= self.tail(), "{positions:?} may have been written over");
+        let mut entries = Vec::with_capacity((positions.end - positions.start) as usize);
+        let mut from = positions.start;
+        while from < positions.end {
+            let slot = from % self.capacity;
+            let n = (positions.end - from).min(self.capacity - slot);
+            let mut bytes = vec![0; (n * format::ENTRY) as usize];
+            let at = format::HEADER + slot * format::ENTRY;
+            self.media.load(at, &mut bytes).ok()?;
+            self.media.release(at, n * format::ENTRY);
+            for raw in bytes.chunks_exact(format::ENTRY as usize) {
+                let entry = JournalEntry::decode(raw, self.seed)?;
+                if entry.lap != (from / self.capacity) as u32 {
+                    return None;
+                }
+                entries.push(entry);
+            }
+            from += n;
+        }
+        Some(entries)
+    }
+
+    /// Frees the entries below `position`, which a durable run of the kill log has.
+    ///
+    /// # Panics
+    /// When `position` is beyond the head.
+    pub fn free_below(&self, position: u64) {
+        let head = self.head();
+        assert!(position <= head, "the journal ends at {head}, below {position}");
+        self.tail.fetch_max(position, Ordering::AcqRel);
     }
 
     /// Frees the entries below `position`: a checkpoint that does not need them is complete, synced

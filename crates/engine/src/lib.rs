@@ -17,6 +17,7 @@ mod api;
 mod background;
 mod cache;
 mod checkpoint_areas;
+mod checkpoint_pace;
 pub mod clock;
 mod config;
 mod core;

@@ -4,6 +4,7 @@
 //! Records and footers are as long as the format makes them. Entries of the DRAM tier cost what the
 //! tier counts for them.
 
+use crate::checkpoint_pace::{KILL, changes_between, journal_share, segments_between};
 use crate::config::Config;
 use crate::error::OpenError;
 use crate::format::checkpoint::{SEGMENT_ENTRY, segments_needed};
@@ -30,6 +31,8 @@ pub struct WrittenByPut {
     pub footer: f64,
     /// Its entry in the journal.
     pub journal: f64,
+    /// Its entry in the kill log, where the index is so large that the journal is compacted.
+    pub kill_log: f64,
     /// Its share of a checkpoint where puts are so many that they set its pace.
     pub checkpoint: f64,
 }
@@ -38,7 +41,7 @@ impl WrittenByPut {
     /// All of it.
     #[must_use]
     pub fn total(&self) -> f64 {
-        self.record + self.reinserted + self.footer + self.journal + self.checkpoint
+        self.record + self.reinserted + self.footer + self.journal + self.kill_log + self.checkpoint
     }
 }
 
@@ -110,16 +113,18 @@ impl Outlook {
     pub fn written_by_put(&self, config: &Config, len: usize) -> WrittenByPut {
         let record = f64::from(record::usual_padded(0, len));
         let entries = (config.journal_size - journal::HEADER) / journal::ENTRY;
-        // The background writes a checkpoint when three quarters of the journal are used, or after
-        // so many segments.
-        let segments = self.segments.clamp(4, 1024) * self.records_a_segment(len);
-        let puts = (entries / 4 * 3).min(segments).max(1);
+        let between = segments_between(self.index_bytes, self.segments, self.segment_size.into());
+        let segments = between * self.records_a_segment(len);
+        let puts = changes_between(self.index_bytes, entries).min(segments).max(1);
+        // What is in the journal when a checkpoint is taken never comes to the kill log.
+        let compacted = puts.saturating_sub(journal_share(entries)) as f64 / puts as f64;
         let tables = self.index_bytes + self.segments * SEGMENT_ENTRY as u64;
         WrittenByPut {
             record,
             reinserted: record * config.reinsertion,
             footer: usual_entry(len as u32) as f64,
             journal: journal::ENTRY as f64,
+            kill_log: KILL as f64 * compacted,
             checkpoint: tables as f64 / puts as f64,
         }
     }

@@ -85,6 +85,10 @@ pub struct EngineCounters {
     pub(crate) read_errors: Counter,
     pub(crate) write_errors: Counter,
     pub(crate) devices_silent: Counter,
+    pub(crate) kill_log_bytes: Counter,
+    pub(crate) compactions: Counter,
+    pub(crate) compaction_failures: Counter,
+    pub(crate) lost_kill_parts: Counter,
     pub(crate) checkpoints: Counter,
     pub(crate) checkpoint_failures: Counter,
     pub(crate) lost_index_blocks: Counter,
@@ -105,9 +109,11 @@ impl EngineCounters {
         self.dropped[reason as usize].get()
     }
 
-    /// Bytes written to segments and checkpoints, or about to be.
+    /// Bytes written to segments, checkpoints and the kill log, or about to be.
     pub(crate) fn written(&self) -> u64 {
-        self.record_bytes.get() + self.metadata_bytes.get() + self.padding_bytes.get()
+        let devices =
+            self.record_bytes.get() + self.metadata_bytes.get() + self.padding_bytes.get();
+        devices + self.kill_log_bytes.get()
     }
 
     pub(crate) fn snapshot(&self) -> EngineTotals {
@@ -122,6 +128,10 @@ impl EngineCounters {
             read_errors: self.read_errors.get(),
             write_errors: self.write_errors.get(),
             devices_silent: self.devices_silent.get(),
+            kill_log_bytes: self.kill_log_bytes.get(),
+            compactions: self.compactions.get(),
+            compaction_failures: self.compaction_failures.get(),
+            lost_kill_parts: self.lost_kill_parts.get(),
             checkpoints: self.checkpoints.get(),
             checkpoint_failures: self.checkpoint_failures.get(),
             lost_index_blocks: self.lost_index_blocks.get(),
@@ -200,6 +210,15 @@ pub struct EngineTotals {
     pub write_errors: u64,
     /// How often a device did not answer and was left alone until it did.
     pub devices_silent: u64,
+    /// Bytes of the kill log written.
+    pub kill_log_bytes: u64,
+    /// How often a part of the journal went to the kill log.
+    pub compactions: u64,
+    /// How often that failed.
+    pub compaction_failures: u64,
+    /// Parts of the kill log that could not be read while the index was loaded: the objects of
+    /// their shards were lost.
+    pub lost_kill_parts: u64,
     /// Checkpoints completed.
     pub checkpoints: u64,
     /// Checkpoints given up.

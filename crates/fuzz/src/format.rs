@@ -10,7 +10,7 @@ use afterglow_engine::format::footer::{self, SegmentId};
 use afterglow_engine::format::footer_entries::{EntryList, FooterEntry};
 use afterglow_engine::format::journal::{self, Event};
 use afterglow_engine::format::record::{self, Meta, RecordContext, RecordFormat};
-use afterglow_engine::format::state::{DeviceRecord, NamespaceRecord, StateFile};
+use afterglow_engine::format::state::{DeviceRecord, KillLog, NamespaceRecord, StateFile};
 use afterglow_engine::format::superblock::{Found, RESERVED, Superblock};
 use afterglow_engine::{Durability, NamespaceOptions};
 
@@ -357,6 +357,7 @@ fn state_seeds() -> Vec<Vec<u8>> {
             journal_epoch: 1,
             namespaces: (0..n).map(ns).collect(),
             devices: (0..n).map(device).collect(),
+            kill_log: KillLog::default(),
         };
         both(&state.encode())
     };

@@ -262,7 +262,7 @@ fn costs(bench: &mut MemcacheBench<'_>, server: &Server, value: usize) -> Result
             as f64
     };
     let (records, again) = (written("record"), written("reinserted"));
-    let metadata = written("metadata") + written("journal");
+    let metadata = written("metadata") + written("journal") + written("kill_log");
     let checks = &mut bench.report.checks;
     let name = |what: &str| format!("flash, {value} B: {what}");
     checks.push(Check::at_most(

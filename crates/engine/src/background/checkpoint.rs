@@ -33,6 +33,7 @@ use super::parts::checkpoint::{AreaAt, CheckpointIo, CheckpointPhase, Checkpoint
 use super::state::bytes;
 use super::{Background, Purpose};
 use crate::checkpoint_areas::CheckpointAreas;
+use crate::checkpoint_pace::{journal_share, segments_between};
 use crate::core::Core;
 use crate::device::{AlignedBuf, DeviceId, Io, IoKind, IoOutput, WriteBuf};
 #[cfg(test)]
@@ -53,7 +54,8 @@ const IN_FLIGHT: usize = 4;
 const PIECE: usize = 1 << 20;
 /// Least time between two checkpoints, in milliseconds.
 const PAUSE: u64 = 1_000;
-/// A checkpoint at least that often while anything changes.
+/// A checkpoint at least that often while anything changes; less often where the kill log may have
+/// more than a journal.
 const EVERY: u64 = 300_000;
 
 /// How a checkpoint packs slots.
@@ -142,15 +144,19 @@ impl Background {
         if c.ended.is_some_and(|at| now < at + PAUSE) || self.close.is_running() {
             return false;
         }
-        // The further apart, the less is written; but recovery reads the footers of all segments
-        // since.
-        let segments = u64::from(core.table.len()).clamp(4, 1024);
-        let old = now >= c.ended.unwrap_or(0) + EVERY && core.journal.head() != c.head;
-        core.journal.used() > core.journal.entries() / 4 * 3
+        // The further apart, the less is written; but recovery reads all changes and the footers of
+        // all segments since.
+        let (far, entries) = (self.far(), core.journal.entries());
+        let (all, size) = (core.table.len().into(), core.table.segment_size().into());
+        let segments = segments_between(self.index_bytes(), all, size);
+        let every = EVERY.saturating_mul(far / journal_share(entries).max(1));
+        let old =
+            now >= c.ended.unwrap_or(0).saturating_add(every) && core.journal.head() != c.head;
+        (core.journal.used() > journal_share(entries) && !self.may_compact(now))
+            || self.since_base() >= far
             || core.table.opened() >= c.opened + segments
-            // Recovery holds every record written since in memory, also those of namespaces that
-            // journal no puts.
-            || core.table.appended() >= c.appended + core.journal.entries()
+            // Also records of namespaces that journal no puts.
+            || core.table.appended() + c.appended_before >= c.appended + entries.max(far)
             || core.journal.is_poisoned()
             || (core.journal.is_bare() && core.journal.head() > 0)
             || old
@@ -217,6 +223,7 @@ impl Background {
             header,
             which,
             todo,
+            began: (head, self.core.table.appended()),
             tables: encoded,
             phase,
             in_flight: 0,
@@ -497,7 +504,7 @@ impl Background {
                 (CheckpointPhase::Verify, parts.map(Todo::Check).collect())
             }
             CheckpointPhase::Verify => {
-                let which = run.which;
+                let (which, began) = (run.which, run.began);
                 self.checkpoint.last = Some((header.sequence, which));
                 // Its header is the newest, and not an attempt's.
                 self.checkpoint.headed.retain(|at| at.which != which);
@@ -506,6 +513,8 @@ impl Background {
                 let open = self.core.table.oldest_open_position();
                 debug_assert!(open.is_none_or(|open| open >= header.journal_position));
                 self.core.journal.truncate(header.journal_position);
+                (self.checkpoint.base, self.checkpoint.appended_before) = (began, 0);
+                self.drop_runs(header.journal_position);
                 self.core.totals.checkpoints.inc();
                 return;
             }

@@ -8,6 +8,11 @@
 //! an exact segment, or one written since the checkpoint, stay: whoever entered them knew the
 //! version. Then the index is exact and the map is dropped.
 //!
+//! Where the kill log and the footers tell of many changes, all of that is done in several passes,
+//! each for some shards, so that kill versions are in memory only for these. A pass begins with its
+//! parts of the kill log. The segments written since the checkpoint are read in each pass, and keep
+//! what they have until the last one.
+//!
 //! If the number of base lines or shards differs from the checkpoint's, the index is rebuilt. The
 //! lines go to a temporary index of the old shape. Then every footer is read, or the whole segment
 //! if its footer is lost. A record is live if and only if its old slot points at just that place.
@@ -15,17 +20,20 @@
 use crate::sync::atomic::Ordering;
 use std::io;
 
-use super::parts::load::{BlockPart, LoadIo, SegmentPart};
+use super::parts::load::{BlockPart, Load, LoadIo, SegmentPart};
 use super::state::bytes;
 use super::{Background, Purpose};
+use crate::core::Core;
 use crate::device::{AlignedBuf, Io, IoKind, IoOutput};
 use crate::format::checkpoint::{BLOCK_LINES, decode_block, stride};
-use crate::format::footer;
+use crate::format::{footer, kill_run};
 use crate::index::Slot;
 use crate::recovery::{self, Exact, SegmentReader};
 
 /// Reads in flight.
 const READS: usize = 4;
+/// Parts of the kill log read per step.
+const KILL_PARTS: usize = 8;
 /// Hashes swept per step.
 const SWEEP: usize = 16_384;
 /// Records of a footer entered per turn at a lock are not bounded: footers are.
@@ -33,9 +41,11 @@ const MAX_FOOTERS: usize = 2;
 
 impl Background {
     pub(super) fn step_load(&mut self, out: &mut Vec<Io>) {
-        if self.read_segment(false, out) {
+        if self.read_kill_parts() || self.read_segment(false, out) {
             return;
         }
+        // What is left to be read in the last pass may be none of it any more.
+        self.tell_whether_unread();
         self.read_blocks(out);
         let Some(load) = &mut self.load else { return };
         load.tell(&self.core);
@@ -49,6 +59,9 @@ impl Background {
             return;
         }
         if self.sweep_some() {
+            if self.load.as_mut().is_some_and(Load::begin_pass) {
+                return;
+            }
             let begin = self.load.take().map_or(0, |load| load.begin);
             let ms = self.core.time.millis().saturating_sub(begin);
             self.core.progress.loading.store(false, Ordering::Release);
@@ -57,12 +70,44 @@ impl Background {
         }
     }
 
+    /// Reads some parts of the kill log into kill versions. Says whether there were any.
+    ///
+    /// Before anything is entered that they may contradict. A part that cannot be read costs the
+    /// objects of its shards: they are not entered.
+    fn read_kill_parts(&mut self) -> bool {
+        let Some(load) = &mut self.load else { return false };
+        let mut any = false;
+        for _ in 0..KILL_PARTS {
+            let Some((run, part)) = load.next_kill_part() else { break };
+            any = true;
+            let place = run.parts[part];
+            if place.len == 0 {
+                continue;
+            }
+            let name = kill_run::name(run.slot);
+            let bytes = self.core.state.files().read_part(&name, place.offset, place.len);
+            let kills = bytes.ok().flatten().and_then(|bytes| place.decode(part, &bytes));
+            let Some(kills) = kills else {
+                coverage_mark!(RunPartLost);
+                tracing::warn!(
+                    name,
+                    "a part of the kill log cannot be read: what it may contradict is lost"
+                );
+                self.core.totals.lost_kill_parts.inc();
+                load.lose_shards_of(part);
+                continue;
+            };
+            enter_kills(&self.core, &kills);
+        }
+        any
+    }
+
     /// Reads the next part of a segment: of those written since the checkpoint, which come before
     /// anything else, or for a `scan`. Says whether there is one. One after the other, for records
     /// are entered in the order of generations.
     fn read_segment(&mut self, scan: bool, out: &mut Vec<Io>) -> bool {
         let Some(load) = &mut self.load else { return false };
-        if !load.begin_read(scan) {
+        if !load.begin_read(scan, &self.core.table) {
             return false;
         }
         let Some(read) = &mut load.read else { return false };
@@ -90,9 +135,13 @@ impl Background {
             let reader = SegmentReader::new(&self.core, load.warm.len());
             read.take(&reader, part, bytes.as_deref())
         };
-        let Some(found) = found else { return };
+        let Some(mut found) = found else { return };
         let is_exact = load.is_reading_exact();
         load.read = None;
+        if is_exact && load.is_first_pass() {
+            recovery::register(&self.core, &found);
+        }
+        found.entries.retain(|entry| load.enters(entry.hash));
         self.grow_for_records(&found.entries);
         let Some(load) = &mut self.load else { return };
         if !is_exact {
@@ -104,7 +153,12 @@ impl Background {
         }
         recovery::enter(&self.core, &found, &load.warm);
         load.tell(&self.core);
-        if !load.has_unread() {
+        self.tell_whether_unread();
+    }
+
+    /// Namespaces whose records alone tell what is newest may be looked up once all are read.
+    fn tell_whether_unread(&self) {
+        if self.load.as_ref().is_none_or(|load| !load.has_unread()) {
             self.core.progress.unread.store(false, Ordering::Release);
         }
     }
@@ -202,6 +256,8 @@ impl Background {
         let Some(entries) = entries else {
             return load.scans.push_back((segment, generation));
         };
+        let mut entries = entries;
+        entries.retain(|entry| load.enters(entry.hash));
         self.grow_for_records(&entries);
         if let Some(load) = &self.load {
             load.enter_records(&self.core, segment, &entries);
@@ -211,6 +267,9 @@ impl Background {
     /// Sweeps a bounded number of hashes; true when nothing is left.
     fn sweep_some(&mut self) -> bool {
         let Some(load) = &mut self.load else { return true };
+        while load.swept_shards < self.core.shards.len() && !load.is_of_pass(load.swept_shards) {
+            load.swept_shards += 1;
+        }
         let Some(slot) = self.core.shards.get(load.swept_shards) else { return true };
         let mut shard = slot.lock();
         if shard.collecting {
@@ -242,5 +301,21 @@ impl Background {
             load.swept_shards += 1;
         }
         load.swept_shards == self.core.shards.len()
+    }
+}
+
+/// Nothing on flash that is older counts any more.
+fn enter_kills(core: &Core, kills: &[(u64, u64)]) {
+    let mut rest = kills;
+    while let Some(&(first, _)) = rest.first() {
+        // Kills of a part are often all of one shard.
+        let mut shard = core.shard(first).lock();
+        let mask = core.shards.len() - 1;
+        let is_same = |kill: &&(u64, u64)| (kill.0 ^ first) as usize & mask == 0;
+        let n = rest.iter().take_while(is_same).count();
+        for &(hash, version) in &rest[..n] {
+            shard.distrust_below(hash, version);
+        }
+        rest = &rest[n..];
     }
 }

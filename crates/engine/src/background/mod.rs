@@ -8,6 +8,7 @@
 //! - [`reclaim`]: frees segments.
 //! - [`load`]: loads index lines after opening.
 //! - [`growth`]: lets the index grow.
+//! - [`compaction`]: moves the journal's oldest entries to the kill log.
 //! - [`checkpoint`]: writes checkpoints.
 //! - [`balance`]: relieves a device that has too much to do.
 //! - [`devices`]: leaves a device alone that fails or does not answer.
@@ -20,6 +21,7 @@ mod balance;
 mod checkpoint;
 mod checkpoint_places;
 mod close;
+mod compaction;
 mod devices;
 mod durability;
 mod growth;
@@ -35,6 +37,8 @@ use std::time::Duration;
 #[cfg(test)]
 pub(crate) use parts::balance::BalanceRules;
 pub(crate) use parts::checkpoint::Checkpoints;
+#[cfg(test)]
+pub(crate) use parts::compaction::CompactionRules;
 #[cfg(test)]
 pub(crate) use parts::credit::CREDIT_SEGMENTS;
 pub use state::Background;
@@ -75,6 +79,7 @@ impl Background {
         self.step_reclaim(out);
         self.step_load(out);
         self.step_growth();
+        self.step_compaction(now);
         self.step_checkpoint(now, out);
         self.core.progress.checkpointing.store(self.checkpoint.is_running(), Ordering::Relaxed);
         self.step_close(now);
@@ -130,6 +135,7 @@ impl Background {
             || self.load.is_some()
             || self.reclaim.is_some()
             || self.checkpoint.is_running()
+            || self.compaction.run.is_some()
             || self.close.is_running()
     }
 

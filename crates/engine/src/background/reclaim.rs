@@ -52,7 +52,8 @@ impl Background {
             let free = self.core.table.free_count();
             // While the index loads it is not known which objects are alive. Reclaim waits as long
             // as it can.
-            let can_wait = self.load.as_ref().is_some_and(|load| free > 0 || load.has_unread());
+            let can_wait =
+                self.load.as_ref().is_some_and(|load| free > 0 || !load.knows_what_is_free());
             if free > self.core.admission.free_target || can_wait || self.close.is_sealing() {
                 return;
             }
@@ -94,7 +95,14 @@ impl Background {
         table
             .in_state(SegmentState::Sealed)
             .filter(|&s| !table.is_pending(s) && table.is_usable(s))
+            .filter(|&s| !self.is_loaded_from(s))
             .min_by_key(|&s| (!dead(s), table.generation(s)))
+    }
+
+    /// Whether its records are still to be entered in the index.
+    fn is_loaded_from(&self, segment: u32) -> bool {
+        let generation = self.core.table.generation(segment);
+        self.load.as_ref().is_some_and(|load| load.needs_again(segment, generation))
     }
 
     fn start_reclaim(&mut self, segment: u32, out: &mut Vec<Io>) {

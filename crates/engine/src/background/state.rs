@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::parts::balance::{Balance, BalanceRules};
 use super::parts::checkpoint::{AreaAt, CheckpointIo, Checkpoints};
 use super::parts::close::Close;
+use super::parts::compaction::{Compaction, CompactionRules};
 use super::parts::credit::Credit;
 use super::parts::device_work::DeviceWork;
 use super::parts::flushes::Flushes;
@@ -87,6 +88,7 @@ pub struct Background {
     pub(super) reclaim: Option<Reclaim>,
     pub(super) load: Option<Load>,
     pub(super) checkpoint: Checkpoints,
+    pub(super) compaction: Compaction,
     pub(super) flushes: Flushes,
     pub(super) close: Close,
 }
@@ -98,7 +100,12 @@ impl Background {
         config: &Config,
         checkpoint: Checkpoints,
     ) -> Self {
-        let load = plan.map(|plan| Load::new(&core, plan));
+        let rules = compaction_rules(config);
+        let load = plan.map(|plan| Load::new(&core, plan, rules.passes));
+        let compaction = {
+            let log = &core.state.lock().kill_log;
+            Compaction::new(rules, log.slots, log.runs.iter().map(|run| run.slot))
+        };
         let told = core.time.millis();
         tell_time(&core, told);
         let devices = core.set.infos().iter().map(|_| DeviceWork::default()).collect();
@@ -123,6 +130,7 @@ impl Background {
             reclaim: None,
             load,
             checkpoint,
+            compaction,
             flushes: Flushes::default(),
             close: Close::default(),
         }
@@ -161,6 +169,18 @@ fn balance_rules(_: &Config) -> BalanceRules {
 #[cfg(test)]
 fn balance_rules(config: &Config) -> BalanceRules {
     config.balance
+}
+
+/// When the journal is compacted.
+#[cfg(not(test))]
+fn compaction_rules(_: &Config) -> CompactionRules {
+    CompactionRules::default()
+}
+
+/// When the journal is compacted.
+#[cfg(test)]
+fn compaction_rules(config: &Config) -> CompactionRules {
+    config.compaction
 }
 
 /// Tells the DRAM tier the time, in milliseconds of the monotonic clock.

@@ -1,7 +1,7 @@
 //! Backpressure: waiting for space in a full journal, or in a full write queue.
 //!
 //! An entry that finds no space in the journal is lost. Mutable namespaces are then cold after a
-//! crash. So changes wait when the journal is nearly full, and a checkpoint starts at once. They
+//! crash. So changes wait when the journal is nearly full, and it gets room at once. They
 //! wait 50 ms at most, counted from when the journal was found full. Nobody waits once an entry was
 //! lost, so a device that does not answer delays nobody. The rest of the journal then serves
 //! callers that do not wait.
@@ -141,7 +141,7 @@ impl Core {
         }
         let (first, must) = wait_lists.journal.is_full(self.time.millis(), TIMEOUT);
         if first {
-            wait_lists.want();
+            wait_lists.want_room();
             self.streams.wake_worker();
         }
         must

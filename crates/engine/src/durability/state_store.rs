@@ -30,6 +30,11 @@ impl StateStore {
         }
     }
 
+    /// The files beside it.
+    pub fn files(&self) -> &dyn MetaStore {
+        &*self.meta
+    }
+
     /// What the file holds. Nobody replaces it meanwhile.
     pub fn lock(&self) -> MutexGuard<'_, StateFile> {
         self.file.lock()

@@ -88,6 +88,8 @@ pub struct WaitLists {
     pub(super) queue: WaitLine,
     /// A checkpoint is to be made at once.
     wanted: AtomicBool,
+    /// The journal is to get room at once.
+    room_wanted: AtomicBool,
     pub(super) freed: Condvar,
     pub(super) sleeping: Mutex<()>,
     /// Nobody makes room any more, so nobody waits for it.
@@ -96,6 +98,16 @@ pub struct WaitLists {
 }
 
 impl WaitLists {
+    /// Asks for room in the journal at once.
+    pub(crate) fn want_room(&self) {
+        self.room_wanted.store(true, Ordering::Release);
+    }
+
+    /// Whether somebody has asked for room in the journal since this was last asked.
+    pub fn take_room_wanted(&self) -> bool {
+        self.room_wanted.swap(false, Ordering::AcqRel)
+    }
+
     /// Asks for a checkpoint at once.
     pub(crate) fn want(&self) {
         self.wanted.store(true, Ordering::Release);

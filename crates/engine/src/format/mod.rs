@@ -14,6 +14,7 @@ pub mod footer_entries;
 #[cfg(test)]
 mod footer_tests;
 pub mod journal;
+pub mod kill_run;
 pub mod record;
 pub mod state;
 pub mod superblock;

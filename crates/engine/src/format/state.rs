@@ -5,17 +5,25 @@
 //! magic 8 | format u32 | flags u32 (1 = clean) | uuid 16 | generation u64 | boot id 16 |
 //! version limit u64 | time u64 | hash seed u64 | set epoch u64 | checkpoint sequence u64 |
 //! journal epoch u64 | namespaces u32 | { id u16, options u16, kill version u64, name len u16, name } ... |
-//! devices u32 | { id u32, epoch u64, first segment u32, segments u32, home u32, path len u16, path } ... | checksum u64
+//! devices u32 | { id u32, epoch u64, first segment u32, segments u32, home u32, path len u16, path } ... |
+//! appended u64 | slots u32 | runs u32 | { slot u32, from u64, to u64, kills u32, checksum u64 } ... | checksum u64
 //! ```
+//! Where there is a kill log the format is 3, and 2 without the last line of fields otherwise: an
+//! earlier release refuses just what it would not understand.
+//!
 //! `generation` counts openings: it is raised and made durable before an opened cache changes
 //! anything. Earlier builds wrote no devices. No version at or above `version limit` has ever been
 //! used.
 
+use super::kill_run::KillRun;
 use super::{FORMAT_VERSION, checksum, is_read};
 use crate::config::{Durability, Mutability, NamespaceOptions, Survives};
 use crate::index::MAX_SEGMENTS;
 
 const MAGIC: [u8; 8] = *b"aglowSTA";
+
+/// Format of a state file that has a kill log.
+pub const WITH_KILL_LOG: u32 = FORMAT_VERSION + 1;
 
 /// Name of the state file.
 pub const STATE: &str = "state";
@@ -59,6 +67,68 @@ pub struct DeviceRecord {
     pub path: String,
 }
 
+/// The kill log: parts of the journal, since the newest checkpoint, that were moved out of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KillLog {
+    /// Records written to segments since that checkpoint, about: recovery reads their footers.
+    pub appended: u64,
+    /// Slots below this one may have files of runs, also of such as count no more.
+    pub slots: u32,
+    /// The runs, in the order of their positions: each begins where the one before ends, or behind
+    /// it where a checkpoint has made up for what is between them.
+    pub runs: Vec<KillRun>,
+}
+
+impl KillLog {
+    /// Whether there is nothing to be said of it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// One past the last of the journal's positions that runs stand for; 0 without any.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.runs.last().map_or(0, |run| run.to)
+    }
+
+    /// The runs that stand for the journal's positions from `needed` on, without a gap.
+    pub fn chain(&self, needed: u64) -> impl Iterator<Item = &KillRun> {
+        let mut end = needed;
+        self.runs.iter().filter(move |run| run.to > needed).take_while(move |run| {
+            let goes_on = run.from <= end;
+            end = run.to;
+            goes_on
+        })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.appended.to_le_bytes());
+        out.extend_from_slice(&self.slots.to_le_bytes());
+        out.extend_from_slice(&(self.runs.len() as u32).to_le_bytes());
+        for run in &self.runs {
+            out.extend_from_slice(&run.slot.to_le_bytes());
+            out.extend_from_slice(&run.from.to_le_bytes());
+            out.extend_from_slice(&run.to.to_le_bytes());
+            out.extend_from_slice(&run.kills.to_le_bytes());
+            out.extend_from_slice(&run.checksum.to_le_bytes());
+        }
+    }
+
+    fn decode(r: &mut FieldReader<'_>) -> Option<Self> {
+        let mut log = Self { appended: r.u64()?, slots: r.u32()?, runs: Vec::new() };
+        for _ in 0..r.u32()? {
+            let (slot, from, to) = (r.u32()?, r.u64()?, r.u64()?);
+            let run = KillRun { slot, from, to, kills: r.u32()?, checksum: r.u64()? };
+            if slot >= log.slots || from < log.end() || from >= to {
+                return None;
+            }
+            log.runs.push(run);
+        }
+        Some(log)
+    }
+}
+
 /// The state file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateFile {
@@ -87,6 +157,8 @@ pub struct StateFile {
     pub namespaces: Vec<NamespaceRecord>,
     /// Devices it has; none where an earlier build wrote it.
     pub devices: Vec<DeviceRecord>,
+    /// What of the journal is elsewhere.
+    pub kill_log: KillLog,
 }
 
 /// Why a state file was not accepted.
@@ -133,7 +205,8 @@ impl StateFile {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(128);
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let format = if self.kill_log.is_empty() { FORMAT_VERSION } else { WITH_KILL_LOG };
+        out.extend_from_slice(&format.to_le_bytes());
         out.extend_from_slice(&u32::from(self.clean).to_le_bytes());
         out.extend_from_slice(&self.uuid);
         out.extend_from_slice(&self.generation.to_le_bytes());
@@ -168,6 +241,9 @@ impl StateFile {
             out.extend_from_slice(&(path.len() as u16).to_le_bytes());
             out.extend_from_slice(path);
         }
+        if !self.kill_log.is_empty() {
+            self.kill_log.encode(&mut out);
+        }
         let sum = checksum(0, &out);
         out.extend_from_slice(&sum.to_le_bytes());
         out
@@ -186,7 +262,7 @@ impl StateFile {
             return Err(if torn { StateError::Damaged } else { StateError::Foreign });
         }
         let format = r.u32().ok_or(StateError::Damaged)?;
-        if !is_read(format) {
+        if !is_read(format) && format != WITH_KILL_LOG {
             return Err(StateError::OtherFormat(format));
         }
         let body = bytes.len().checked_sub(8).ok_or(StateError::Damaged)?;
@@ -194,7 +270,11 @@ impl StateFile {
             return Err(StateError::Damaged);
         }
         let mut r = FieldReader::new(&bytes[BODY_AT.min(body)..body]);
-        Self::decode_body(&mut r).ok_or(StateError::Damaged)
+        let mut state = Self::decode_body(&mut r).ok_or(StateError::Damaged)?;
+        if format == WITH_KILL_LOG {
+            state.kill_log = KillLog::decode(&mut r).ok_or(StateError::Damaged)?;
+        }
+        Ok(state)
     }
 
     fn decode_body(r: &mut FieldReader<'_>) -> Option<Self> {
@@ -211,6 +291,7 @@ impl StateFile {
             journal_epoch: r.u64()?,
             namespaces: Vec::new(),
             devices: Vec::new(),
+            kill_log: KillLog::default(),
         };
         for _ in 0..r.u32()? {
             let (id, bits, kill, len) = (r.u16()?, r.u16()?, r.u64()?, r.u16()?);
@@ -289,11 +370,16 @@ mod tests {
 
     use super::*;
 
+    fn run(n: u32, at: u64) -> KillRun {
+        let from = at + u64::from(n) * 10;
+        KillRun { slot: n, from, to: from + 10 - u64::from(n), kills: n, checksum: at }
+    }
+
     proptest! {
         #[test]
         fn a_state_reads_back_and_every_flipped_bit_is_noticed(
             clean: bool, generation: u64, version_limit: u64, options in 0u16..32, name in "[a-z.]{0,40}",
-            journal_gaps: bool, flip: prop::sample::Index,
+            journal_gaps: bool, runs in 0u32..4, appended in 0u64..2, flip: prop::sample::Index,
         ) {
             let options = unpack(if options & 12 == 12 { options & !4 } else { options });
             let state = StateFile {
@@ -322,8 +408,15 @@ mod tests {
                     home: 2,
                     path: name,
                 }],
+                kill_log: KillLog {
+                    appended,
+                    slots: runs,
+                    runs: (0..runs).map(|n| run(n, generation >> 8)).collect(),
+                },
             };
             let mut bytes = state.encode();
+            let is_of_2 = bytes[8..12] == FORMAT_VERSION.to_le_bytes();
+            prop_assert_eq!(is_of_2, runs == 0 && appended == 0, "an earlier release reads it");
             prop_assert_eq!(StateFile::decode(&bytes), Ok(state));
             let bit = flip.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);

@@ -99,6 +99,11 @@ pub(super) fn begin_life(
     state.time = past.time().max(env.clock.unix());
     let media = env.journal.clone();
     let next_position = carried.head + carried.entries.len() as u64;
+    let needed = past.checkpoint.as_ref().map_or(0, |c| c.header.journal_position);
+    state.kill_log = match past.journal_ok {
+        true => past.kill_log.kept(checkpoint_lasts.then_some(needed)),
+        false => past.kill_log.none(),
+    };
     if !past.journal_ok {
         state.journal_epoch = state.generation;
         state.checkpoint = past.checkpoint.as_ref().map_or(NO_CHECKPOINT, |c| c.header.sequence);
@@ -112,9 +117,8 @@ pub(super) fn begin_life(
     env.meta.replace(STATE, &state.encode()).map_err(OpenError::io("writing the state file"))?;
     let journal = match &past.scan {
         Some(scan) if past.journal_ok => {
-            let needed = past.checkpoint.as_ref().map_or(0, |c| c.header.journal_position);
             let head = scan.head.max(needed);
-            let tail = if checkpoint_lasts { needed } else { 0 };
+            let tail = if checkpoint_lasts { needed } else { 0 }.max(state.kill_log.end());
             Journal::resume(media, &state.uuid, state.journal_epoch, head, tail)
         }
         _ => {
@@ -179,6 +183,8 @@ pub(super) fn forget_unread(mut past: Past, disk: &mut dyn Disk) -> Past {
         } else {
             tracing::warn!(%error, "a checkpoint can be neither read nor erased: what it may cover starts cold");
             past.journal_ok = false;
+            // Those of the kill log have no room in a new journal.
+            past.removals_ok &= past.kill_log.runs.is_empty();
             return past;
         }
     }

@@ -4,21 +4,24 @@ use std::io;
 
 use super::device_io::{read_superblock, run};
 use super::env::Env;
+use super::kill_log::FoundKillLog;
 use super::members::{homes_of, in_a_row};
 use super::past::{End, Past};
 use crate::config::Config;
 use crate::device::{AlignedBuf, DeviceId, Disk, Io, IoKind};
 use crate::error::OpenError;
-use crate::format::state::{STATE, StateFile};
+use crate::format::state::{KillLog, STATE, StateFile};
 use crate::format::superblock::Found;
 use crate::geometry;
 
-/// Makes a new cache on the devices.
+/// Makes a new cache on the devices. The cache before may have files of a kill log in so many
+/// `slots`, which are removed later.
 pub(super) fn create(
     config: &Config,
     env: &Env,
     disk: &mut dyn Disk,
     replaced: Option<&'static str>,
+    slots: u32,
 ) -> Result<Past, OpenError> {
     // Without a state file, devices of ours are nobody's: a crash on the way leaves something to be
     // made anew.
@@ -59,6 +62,7 @@ pub(super) fn create(
         journal_epoch: 0,
         namespaces: Vec::new(),
         devices: Vec::new(),
+        kill_log: KillLog::default(),
     };
     let members = in_a_row(&blocks);
     Ok(Past {
@@ -66,6 +70,7 @@ pub(super) fn create(
         end: End::New,
         replaced,
         scan: None,
+        kill_log: FoundKillLog::left(slots),
         checkpoint: None,
         homes: homes_of(&members),
         unread: Vec::new(),

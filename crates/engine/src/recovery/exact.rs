@@ -122,7 +122,19 @@ impl<'a> SegmentReader<'a> {
     }
 }
 
-/// Registers a segment and enters those of its records that no kill version contradicts and whose
+/// Registers a segment whose records are known.
+pub fn register(core: &Core, exact: &Exact) {
+    let &Exact { segment, generation, format, footer, .. } = exact;
+    if format == RecordFormat::Fixed {
+        coverage_mark!(ExactFixed);
+    }
+    core.table.restore_exact(segment, generation, (format, footer), &exact.entries);
+    if exact.torn && !exact.entries.is_empty() {
+        core.streams.enqueue_footer(segment, generation, format, &exact.entries);
+    }
+}
+
+/// Enters those records of a registered segment that no kill version contradicts and whose
 /// namespaces are warm.
 ///
 /// Segments are entered in the order of their generations. Each record leaves its version behind as
@@ -138,14 +150,6 @@ impl<'a> SegmentReader<'a> {
 ///
 /// [`NamespaceState::may_lack_entries`]: crate::namespace::state::NamespaceState::may_lack_entries
 pub fn enter(core: &Core, exact: &Exact, warm: &[bool]) {
-    let &Exact { segment, generation, format, footer, .. } = exact;
-    if format == RecordFormat::Fixed {
-        coverage_mark!(ExactFixed);
-    }
-    core.table.restore_exact(segment, generation, (format, footer), &exact.entries);
-    if exact.torn && !exact.entries.is_empty() {
-        core.streams.enqueue_footer(segment, generation, format, &exact.entries);
-    }
     let namespaces = core.namespaces.list.read().clone();
     for e in &exact.entries {
         let ns = usize::from(e.meta.ns);

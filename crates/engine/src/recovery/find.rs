@@ -8,6 +8,7 @@ use super::checkpoints::{FoundCheckpoints, find_checkpoints};
 use super::create::create;
 use super::device_io::read_superblock;
 use super::env::Env;
+use super::kill_log::FoundKillLog;
 use super::members::{Member, find_members, homes_of, in_a_row};
 use super::past::{End, Past};
 use crate::config::Config;
@@ -109,6 +110,7 @@ pub(super) fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Pa
     }
     let state = read_state(config, &*env.meta)?;
     let listed = state.as_ref().is_some_and(|state| !state.devices.is_empty());
+    let slots = state.as_ref().map_or(0, |state| state.kill_log.slots);
     let found: Vec<Option<Found>> = (0..infos.len() as u16)
         .map(|d| match read_superblock(&*env.set, d) {
             // Only what it held is lost.
@@ -122,13 +124,13 @@ pub(super) fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Pa
         Some(n) => Err(OpenError::Unreadable { path: infos[n].path.clone() }),
         None => {
             tracing::warn!("{why}: starting with an empty cache");
-            create(config, env, disk, Some(why))
+            create(config, env, disk, Some(why), slots)
         }
     };
     let Some(state) = state else {
         let left = found.iter().any(|found| matches!(found, Some(Found::Ours(_))));
         let why = left.then_some("its state file is missing or damaged, the cache begins anew");
-        return create(config, env, disk, why);
+        return create(config, env, disk, why, slots);
     };
     for (n, found) in found.iter().enumerate() {
         if let Some(Found::Ours(block)) = found
@@ -184,7 +186,12 @@ fn judge(env: &Env, state: StateFile, members: Vec<Member>) -> Past {
         find_checkpoints(&*env.set, &state.uuid, &homes);
     let needed = checkpoint.as_ref().filter(|c| c.header.journal_epoch == state.journal_epoch);
     let needed = needed.map_or(0, |c| c.header.journal_position);
-    let scan = Journal::scan(&*env.journal, &state.uuid, state.journal_epoch, needed).ok();
+    let mut kill_log = FoundKillLog::find(&*env.meta, &state, needed);
+    let elsewhere = kill_log.end;
+    let mut scan = Journal::scan(&*env.journal, &state.uuid, state.journal_epoch, elsewhere).ok();
+    if let Some(scan) = &mut scan {
+        scan.others.extend(kill_log.runs.iter_mut().flat_map(|run| run.others.drain(..)));
+    }
     let sequence = checkpoint.as_ref().map_or(0, |c| c.header.sequence);
     // A poisoned journal misses something that came after the clean stop.
     let poisoned = scan.as_ref().is_some_and(|s| s.poisoned);
@@ -202,13 +209,17 @@ fn judge(env: &Env, state: StateFile, members: Vec<Member>) -> Past {
         let (epoch, needed) = checkpoint
             .as_ref()
             .map_or((FIRST_EPOCH, 0), |c| (c.header.journal_epoch, c.header.journal_position));
+        // What is below the end of the kill log is there.
         let reaches_back =
-            epoch == state.journal_epoch && scan.head.saturating_sub(needed) <= capacity;
+            epoch == state.journal_epoch && scan.head.saturating_sub(elsewhere) <= capacity;
         !scan.poisoned && reaches_back && needed >= scan.sound_from
     });
     let beside = checkpoint.as_ref().map(|c| &c.header);
+    // What has gone to the kill log would have no room in a journal begun anew.
+    let all_in_journal = || kill_log.runs.is_empty();
     let removals_ok = journal_ok
-        || scan.as_ref().is_some_and(|scan| goes_on_from(scan, &state, beside, capacity));
+        || all_in_journal()
+            && scan.as_ref().is_some_and(|scan| goes_on_from(scan, &state, beside, capacity));
     Past {
         state,
         segment_size: members[0].block.segment_size,
@@ -216,6 +227,7 @@ fn judge(env: &Env, state: StateFile, members: Vec<Member>) -> Past {
         end,
         replaced: None,
         scan,
+        kill_log,
         checkpoint,
         homes,
         unread,

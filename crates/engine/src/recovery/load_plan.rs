@@ -2,6 +2,7 @@
 
 use crate::checkpoint_areas::AreaAt;
 use crate::format::checkpoint::Header;
+use crate::format::kill_run::RunHead;
 
 /// What the driver has to load after opening.
 #[derive(Debug)]
@@ -14,6 +15,10 @@ pub struct LoadPlan {
     pub generations: Vec<u64>,
     /// Segments to be read exactly, and the generations they were opened with, in their order.
     pub exact: Vec<(u32, u64)>,
+    /// Runs of the kill log, which contradict what lies on flash.
+    pub runs: Vec<RunHead>,
+    /// Records appended since the checkpoint, about.
+    pub appended: u64,
     /// Which namespaces (by id) may be believed.
     pub warm: Vec<bool>,
 }

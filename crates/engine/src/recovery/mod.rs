@@ -14,7 +14,8 @@
 //! Recovery takes the newest whole checkpoint. It has a *version floor*: every change with a lower
 //! version had taken effect before the first index line was captured. The steps:
 //!
-//! 1. Scan the journal into kill versions. Kills at or above the floor can contradict index lines.
+//! 1. Scan the journal into kill versions. What was moved from it to the kill log is read when it
+//!    is needed (step 3). Kills at or above the floor can contradict index lines.
 //!    Older kills cannot; they only concern records of segments that were open then.
 //! 2. The cache serves. Lookups compare what they find with the kill versions until loading is
 //!    over.
@@ -24,6 +25,10 @@
 //!    live records in the index.
 //! 4. Then it loads index lines, without slots into exact segments. When all are loaded, it clears
 //!    the slots that step 1 contradicts.
+//!
+//! Where there were many changes since the checkpoint, steps 3 and 4 are made several times, for a
+//! part of the shards each. Before anything of a part is entered, its part of the kill log is read
+//! into kill versions.
 
 mod begin;
 mod build;
@@ -33,6 +38,7 @@ mod device_io;
 mod env;
 mod exact;
 mod find;
+mod kill_log;
 mod kills;
 mod load_plan;
 mod look;
@@ -44,7 +50,7 @@ mod restore;
 mod search;
 
 pub use env::Env;
-pub use exact::{Exact, READ, SegmentReader, enter};
+pub use exact::{Exact, READ, SegmentReader, enter, register};
 pub use find::refuse_others;
 pub use load_plan::LoadPlan;
 pub use look::{Looked, Outlook, look};

@@ -59,11 +59,14 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     // Also where nothing is warm: the journal goes on from this checkpoint, so the next one must
     // not be written over it.
     let last = past.checkpoint.as_ref().map(|c| (c.header.sequence, c.which));
+    let of_this_journal = past.checkpoint.as_ref().filter(|_| past.journal_ok);
+    let base = of_this_journal.map_or(0, |c| c.header.journal_position);
     let mut areas = CheckpointAreas::new(all_homes_of(&past.members), tables);
     let plan = restore(&core, past, warm, &mut areas);
     let others = core.table.free_count() as usize + areas.count();
     opening.segments = u64::from(core.table.len()) - others as u64;
-    let checkpoints = Checkpoints::new(areas, last);
+    let appended = core.state.lock().kill_log.appended;
+    let checkpoints = Checkpoints::new(areas, last, (base, appended));
     tracing::info!(segments = core.table.len(), warm = opening.warm, "cache opened");
     let background = Background::new(core.clone(), plan, config, checkpoints);
     Ok(Opened { core, background, opening })

@@ -1,6 +1,7 @@
 //! What the last life left, and what of it is valid.
 
 use super::checkpoints::FoundCheckpoint;
+use super::kill_log::FoundKillLog;
 use super::members::Member;
 use crate::checkpoint_areas::Home;
 use crate::config::{Durability, Mutability, NamespaceOptions, Survives};
@@ -32,6 +33,8 @@ pub(super) struct Past {
     /// Why an empty cache took the place of the one that was there.
     pub(super) replaced: Option<&'static str>,
     pub(super) scan: Option<Scan>,
+    /// Parts of the journal that are elsewhere.
+    pub(super) kill_log: FoundKillLog,
     /// The newest checkpoint.
     pub(super) checkpoint: Option<FoundCheckpoint>,
     /// Homes of checkpoints.

@@ -43,7 +43,10 @@ pub(super) fn restore(
     let counts =
         |id: u32, generation: u64| core.table.contains(id) && generation >= epochs[id as usize];
     let (generations, checkpoint) = (vec![0; core.table.len() as usize], None);
-    let mut plan = LoadPlan { checkpoint, generations, exact: Vec::new(), warm };
+    // Without a whole journal they are of another one.
+    let runs = if past.journal_ok { past.kill_log.runs } else { Vec::new() };
+    let appended = core.state.lock().kill_log.appended;
+    let mut plan = LoadPlan { checkpoint, generations, exact: Vec::new(), runs, appended, warm };
     if let Some(FoundCheckpoint { header, tables, which, homes }) = past.checkpoint {
         for kills in &tables.namespaces {
             restore_kills(core, kills);
@@ -132,6 +135,7 @@ fn rebuild_from_footers(core: &Core, warm: &[bool], counts: impl Fn(u32, u64) ->
     found.retain(|exact| counts(exact.segment, exact.generation));
     found.sort_unstable_by_key(|exact| exact.generation);
     for exact in &found {
+        exact::register(core, exact);
         exact::enter(core, exact, warm);
     }
 }

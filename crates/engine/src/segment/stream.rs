@@ -471,6 +471,11 @@ impl Streams {
         }
     }
 
+    /// Waits until every segment that is being opened now is open, and its journal entry stored.
+    pub fn let_all_finish(&self) {
+        self.open.iter().for_each(|stream| drop(stream.lock()));
+    }
+
     /// A copy of `len` bytes at `offset` of a segment (fewer at the end of what is there), if they
     /// are still in memory.
     pub fn read(&self, segment: u32, offset: u32, len: u32) -> Option<Vec<u8>> {

@@ -42,6 +42,7 @@ pub mod coverage;
 mod devices;
 mod durable;
 mod growth;
+mod kill_log;
 mod lateness;
 #[cfg(loom)]
 mod loom_tests;

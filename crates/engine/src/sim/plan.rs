@@ -42,6 +42,13 @@ pub struct Setup {
     /// what is read most; `None` as a cache has it in production, which no run is long enough for.
     #[serde(default)]
     pub relieves_after: Option<u64>,
+    /// Changes between two checkpoints, in lengths of the journal, for which the journal is
+    /// compacted. With none it never is, as in runs that were kept before there was a kill log.
+    #[serde(default)]
+    pub compacts: u64,
+    /// Parts in which the index is loaded, at most.
+    #[serde(default)]
+    pub passes: Option<u32>,
 }
 
 fn always() -> u64 {
@@ -361,6 +368,8 @@ impl Setup {
             admits_unproven: false,
             contests: false,
             relieves_after: None,
+            compacts: 0,
+            passes: None,
         }
     }
 }

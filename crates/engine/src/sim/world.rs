@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::coverage::{Path, reach};
 use super::plan::{Options, Setup, Size};
-use crate::background::{Background, BalanceRules};
+use crate::background::{Background, BalanceRules, CompactionRules};
 use crate::cache::TIMEOUT;
 use crate::clock::{Clock, ManualClock};
 use crate::config::Config;
@@ -16,7 +16,7 @@ use crate::device::{DeviceId, Disk};
 use crate::error::OpenError;
 use crate::format::record::{self, Meta};
 use crate::format::state::STATE;
-use crate::format::{UNIT, footer};
+use crate::format::{UNIT, footer, journal};
 use crate::namespace::Namespace;
 use crate::namespace::open::open_namespace;
 use crate::recovery::{self, Env};
@@ -77,6 +77,9 @@ impl World {
         config.reinsertion = setup.reinsertion;
         config.write_budget = setup.write_budget;
         config.fixed_lives = setup.fixed_lives;
+        let entries = (setup.journal_kib * 1024 - journal::HEADER) / journal::ENTRY;
+        let far = Some(setup.compacts * entries);
+        config.compaction = CompactionRules { far, passes: setup.passes };
         if let Some(lasts) = setup.relieves_after {
             config.balance = BalanceRules { busy: 20, lasts };
         }

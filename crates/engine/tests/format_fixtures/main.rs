@@ -24,11 +24,12 @@ fn unpack(which: &str) -> Dir {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/format_fixtures").join(which);
     let dir = Dir(std::env::temp_dir().join(format!("afterglow-image-{}", uuid::Uuid::new_v4())));
     std::fs::create_dir(&dir.0).unwrap();
-    for name in ["flash", "journal", "state"] {
-        let file = std::fs::File::open(from.join(format!("{name}.xz"))).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let from = entry.unwrap().path();
+        let file = std::fs::File::open(&from).unwrap();
         let mut bytes = Vec::new();
         lzma_rust2::XzReader::new(file, false).read_to_end(&mut bytes).unwrap();
-        std::fs::write(dir.0.join(name), bytes).unwrap();
+        std::fs::write(dir.0.join(from.file_stem().unwrap()), bytes).unwrap();
     }
     dir
 }
@@ -90,6 +91,22 @@ fn an_image_from_another_boot_is_cold_where_values_change() {
         let [rows, chunks] = hits(&dir);
         assert!(rows.is_empty(), "removals may have been lost with the power: {rows:?}");
         assert_eq!(chunks, what_must_be_there()[1], "{format}");
+    }
+}
+
+/// What was removed is in the kill log alone: the journal has gone round since.
+#[test]
+fn an_image_with_a_kill_log_opens_warm_with_it_and_cold_without() {
+    let dir = unpack("2/compacted");
+    let state = std::fs::read(dir.0.join("state")).unwrap();
+    assert_eq!(state[8..12], 3_u32.to_le_bytes(), "an earlier release must refuse it");
+    change_state(&dir, |state| state.boot_id = boot_id().unwrap().0);
+    assert_eq!(hits(&dir), what_must_be_there());
+    for lost in ["kills.0", "kills.1"] {
+        let dir = unpack("2/compacted");
+        change_state(&dir, |state| state.boot_id = boot_id().unwrap().0);
+        std::fs::remove_file(dir.0.join(lost)).unwrap();
+        assert!(hits(&dir)[0].is_empty(), "{lost} is lost, and with it what was removed");
     }
 }
 

@@ -187,6 +187,7 @@ impl CacheFigures {
             ("metadata", totals.metadata_bytes),
             ("padding", totals.padding_bytes),
             ("journal", stats.journal_bytes),
+            ("kill_log", totals.kill_log_bytes),
         ];
         CacheFigures {
             namespaces: stats.namespaces.iter().map(NamespaceFigures::of).collect(),

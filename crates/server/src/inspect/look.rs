@@ -298,7 +298,9 @@ fn reaches_back(
 ) -> bool {
     let (epoch, needed) = checkpoint
         .map_or((FIRST_EPOCH, 0), |header| (header.journal_epoch, header.journal_position));
-    let has_all = marks.head.saturating_sub(needed) <= journal.capacity;
+    // The kill log has what was moved out of the journal since.
+    let elsewhere = state.kill_log.chain(needed).last().map_or(needed, |run| run.to);
+    let has_all = marks.head.saturating_sub(elsewhere) <= journal.capacity;
     epoch == state.journal_epoch && has_all && needed >= marks.sound_from
 }
 

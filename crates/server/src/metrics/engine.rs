@@ -80,7 +80,7 @@ fn totals(totals: &EngineTotals, journal: u64, out: &mut Exposition) {
         WRITTEN,
         Kind::Counter,
         "Bytes written to flash and journal. `record` includes `reinserted`, which includes `relocated`; \
-         `metadata` is headers, footers and checkpoints.",
+         `metadata` is headers, footers and checkpoints; `kill_log` is what of the journal was kept elsewhere.",
     );
     for (kind, bytes) in [
         ("record", totals.record_bytes),
@@ -89,6 +89,7 @@ fn totals(totals: &EngineTotals, journal: u64, out: &mut Exposition) {
         ("metadata", totals.metadata_bytes),
         ("padding", totals.padding_bytes),
         ("journal", journal),
+        ("kill_log", totals.kill_log_bytes),
     ] {
         out.sample(WRITTEN, &[("kind", kind)], bytes);
     }
@@ -103,6 +104,21 @@ fn totals(totals: &EngineTotals, journal: u64, out: &mut Exposition) {
         ),
         ("checkpoints", "Checkpoints completed.", totals.checkpoints),
         ("checkpoint_failures", "Checkpoints that failed.", totals.checkpoint_failures),
+        (
+            "compactions",
+            "How often a part of the journal went to the kill log, instead of a checkpoint.",
+            totals.compactions,
+        ),
+        (
+            "compaction_failures",
+            "Compactions of the journal that failed: checkpoints are written instead.",
+            totals.compaction_failures,
+        ),
+        (
+            "lost_kill_parts",
+            "Parts of the kill log that could not be read after the start: shards of the index stayed empty.",
+            totals.lost_kill_parts,
+        ),
         (
             "lost_index_blocks",
             "Blocks of the index found damaged while loading.",
@@ -161,7 +177,7 @@ fn levels(stats: &Stats, out: &mut Exposition) {
         ("chunks_waiting", "Writes waiting for a device.", stats.chunks_waiting),
         (
             "journal_entries_used",
-            "Journal entries that no checkpoint covers yet.",
+            "Journal entries that neither a checkpoint nor the kill log has yet.",
             stats.journal_used,
         ),
         ("journal_entries", "All entries of the journal.", stats.journal_capacity),

@@ -81,6 +81,8 @@ pub(in crate::background) struct CheckpointRun {
     /// Where something of it has failed: the home, and which of the area's segments it was, if it
     /// was in one.
     pub(in crate::background) failures: BTreeSet<(usize, Option<usize>)>,
+    /// The journal's head when it was begun, and the records appended by then.
+    pub(in crate::background) began: (u64, u64),
     pub(in crate::background) tables: Vec<u8>,
     pub(in crate::background) phase: CheckpointPhase,
     /// The phase's I/Os not yet started.
@@ -116,6 +118,11 @@ pub struct Checkpoints {
     pub(in crate::background) opened: u64,
     pub(in crate::background) appended: u64,
     pub(in crate::background) wanted: bool,
+    /// The journal's head when the newest complete one was begun, and the records appended by then
+    /// in this life.
+    pub(in crate::background) base: (u64, u64),
+    /// Records appended since that one in the lives before this.
+    pub(in crate::background) appended_before: u64,
 }
 
 impl CheckpointRun {
@@ -138,8 +145,13 @@ impl Checkpoints {
         }
     }
 
-    /// `last` is the newest complete checkpoint's sequence and area.
-    pub(crate) fn new(areas: CheckpointAreas, last: Option<(u64, u32)>) -> Self {
+    /// `last` is the newest complete checkpoint's sequence and area. It needs the journal from
+    /// `base` on, and so many records were appended since.
+    pub(crate) fn new(
+        areas: CheckpointAreas,
+        last: Option<(u64, u32)>,
+        (base, appended_before): (u64, u64),
+    ) -> Self {
         Self {
             areas,
             last,
@@ -150,6 +162,8 @@ impl Checkpoints {
             opened: 0,
             appended: 0,
             wanted: false,
+            base: (base, 0),
+            appended_before,
         }
     }
 

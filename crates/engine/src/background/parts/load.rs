@@ -6,12 +6,17 @@ use crate::core::Core;
 use crate::format::BLOCK;
 use crate::format::checkpoint::{Header, SlotPacking};
 use crate::format::footer_entries::FooterEntry;
+use crate::format::kill_run::{PARTS, RunHead};
 use crate::index::{IndexWriter, Location, Slot, UNIT};
 use crate::recovery::{Exact, LoadPlan, READ, SegmentReader};
 use crate::segment::Appended;
-use crate::segment::SegmentState;
+use crate::segment::{SegmentState, SegmentTable};
 use crate::sync::atomic::Ordering;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+
+/// Kill versions may be in memory for one of so many slots of the index, where that is more than
+/// the journal has.
+const SLOTS_A_KILL: u64 = 8;
 
 /// A block of the checkpoint.
 #[derive(Debug, Clone, Copy)]
@@ -111,7 +116,22 @@ pub(in crate::background) struct Load {
     /// Where lines come from, if there are any.
     pub(in crate::background) checkpoint: Option<(Header, Vec<AreaAt>)>,
     pub(in crate::background) generations: Vec<u64>,
-    /// Segments not yet read exactly, and the generations they were opened with.
+    /// Runs of the kill log.
+    runs: Vec<RunHead>,
+    /// The index is loaded in so many passes: a power of two. Each pass has the shards whose number
+    /// has the same lowest bits.
+    passes: usize,
+    /// The one under way.
+    pass: usize,
+    /// Parts of runs that are still to be read in this pass: the run's place, and the part.
+    kill_parts: VecDeque<(usize, usize)>,
+    /// Shards that stay empty: what contradicts their objects could not be read.
+    lost: Vec<bool>,
+    /// Segments to be read exactly, and the generations they were opened with.
+    all_exact: Vec<(u32, u64)>,
+    /// The same by segment.
+    exact_generations: HashMap<u32, u64>,
+    /// Those not yet read in this pass.
     exact: VecDeque<(u32, u64)>,
     /// The one of them that is being read; or of the next ones.
     pub(in crate::background) read: Option<SegmentRead>,
@@ -140,13 +160,13 @@ pub(in crate::background) struct Load {
 }
 
 impl Load {
-    pub(in crate::background) fn new(core: &Core, plan: LoadPlan) -> Self {
-        let LoadPlan { checkpoint, generations, exact, warm } = plan;
-        let (mut blocks, mut footers, mut old) = (VecDeque::new(), VecDeque::new(), None);
+    /// What is to be loaded, in so many `passes` or as many as it takes.
+    pub(in crate::background) fn new(core: &Core, plan: LoadPlan, passes: Option<u32>) -> Self {
+        let most = passes_for(core, &plan);
+        let passes = passes.map_or(most.0, |passes| most.1.min(passes as usize));
+        let LoadPlan { checkpoint, generations, exact, runs, warm, .. } = plan;
+        let mut old = None;
         if let Some((header, _)) = &checkpoint {
-            let of_shard =
-                |s| (0..header.blocks_per_shard()).map(move |block| BlockPart { shard: s, block });
-            blocks = (0..header.shards).flat_map(of_shard).collect();
             let same = header.shards as usize == core.shards.len()
                 && header.base == core.shards[0].index.base_lines() as u64;
             if header.lines > header.base {
@@ -167,20 +187,25 @@ impl Load {
                     index
                 };
                 old = Some((0..header.shards).map(shape).collect());
-                footers =
-                    (0..).zip(&generations).filter(|(_, g)| **g != 0).map(|(s, _)| s).collect();
             }
         }
         let mut load = Self {
             checkpoint,
             generations,
-            exact: exact.into(),
+            runs,
+            passes,
+            pass: 0,
+            kill_parts: VecDeque::new(),
+            lost: vec![false; core.shards.len()],
+            exact_generations: exact.iter().copied().collect(),
+            all_exact: exact,
+            exact: VecDeque::new(),
             read: None,
             scans: VecDeque::new(),
             warm,
-            blocks,
+            blocks: VecDeque::new(),
             again: Vec::new(),
-            footers,
+            footers: VecDeque::new(),
             old,
             reading: 0,
             sweep: Vec::new(),
@@ -189,23 +214,99 @@ impl Load {
             said: 0,
             begin: core.time.millis(),
         };
-        load.parts = load.left();
+        load.fill_pass();
+        // All passes have about as much.
+        load.parts = load.left() * passes;
+        if passes > 1 {
+            coverage_mark!(LoadedInParts);
+        }
         core.progress.load_parts.store(load.parts as u64, Ordering::Relaxed);
         load
     }
 
-    /// Segments and blocks not yet entered.
+    /// Has the pass under way begin.
+    fn fill_pass(&mut self) {
+        let (pass, passes) = (self.pass, self.passes);
+        let is_mine = |number: usize| number % passes == pass;
+        let parts = (0..PARTS).filter(|part| is_mine(*part));
+        let runs = self.runs.len();
+        self.kill_parts = parts.flat_map(|part| (0..runs).map(move |run| (run, part))).collect();
+        self.exact = self.all_exact.iter().copied().collect();
+        if let Some((header, _)) = &self.checkpoint {
+            let of_shard =
+                |s| (0..header.blocks_per_shard()).map(move |block| BlockPart { shard: s, block });
+            let shards = (0..header.shards).filter(|shard| is_mine(*shard as usize));
+            self.blocks = shards.flat_map(of_shard).collect();
+        }
+        if self.old.is_some() {
+            let sealed = (0..).zip(&self.generations).filter(|(_, generation)| **generation != 0);
+            self.footers = sealed.map(|(segment, _)| segment).collect();
+        }
+        self.swept_shards = 0;
+    }
+
+    /// Begins the next pass; false when there is none.
+    pub(in crate::background) fn begin_pass(&mut self) -> bool {
+        debug_assert_eq!(self.left(), 0, "the pass before is over");
+        if self.pass + 1 == self.passes {
+            return false;
+        }
+        self.pass += 1;
+        self.fill_pass();
+        true
+    }
+
+    /// Whether a shard is loaded in this pass, by its number; or a hash, by its lowest bits.
+    pub(in crate::background) fn is_of_pass(&self, number: usize) -> bool {
+        number % self.passes == self.pass
+    }
+
+    /// Whether what has this hash is entered in this pass.
+    pub(in crate::background) fn enters(&self, hash: u64) -> bool {
+        self.is_of_pass(hash as usize) && !self.lost[hash as usize & (self.lost.len() - 1)]
+    }
+
+    /// The next part of the kill log to be read in this pass: of which run, and which part.
+    pub(in crate::background) fn next_kill_part(&mut self) -> Option<(&RunHead, usize)> {
+        let (run, part) = self.kill_parts.pop_front()?;
+        Some((&self.runs[run], part))
+    }
+
+    /// A part of the kill log cannot be read: the shards of its hashes stay empty.
+    pub(in crate::background) fn lose_shards_of(&mut self, part: usize) {
+        let shards = self.lost.len();
+        for (shard, lost) in self.lost.iter_mut().enumerate() {
+            *lost |= shard % PARTS == part % shards;
+        }
+    }
+
+    /// Whether a segment must stay as it is, for its records are read again in a later pass.
+    pub(in crate::background) fn needs_again(&self, segment: u32, generation: u64) -> bool {
+        let is_last = self.pass + 1 == self.passes && self.exact.is_empty() && self.read.is_none();
+        !is_last && self.exact_generations.get(&segment) == Some(&generation)
+    }
+
+    /// Segments and blocks not yet entered in this pass.
     pub(in crate::background) fn left(&self) -> usize {
         let segments = self.exact.len() + self.scans.len() + usize::from(self.read.is_some());
-        segments + self.blocks.len() + self.again.len() + self.footers.len() + self.reading
+        let lines = self.blocks.len() + self.again.len() + self.footers.len() + self.reading;
+        self.kill_parts.len() + segments + lines
     }
 
     /// Begins to read the next segment, if none is being read: one of those written since the
     /// checkpoint, or a `scan`. Says whether there is one.
-    pub(in crate::background) fn begin_read(&mut self, scan: bool) -> bool {
+    pub(in crate::background) fn begin_read(&mut self, scan: bool, table: &SegmentTable) -> bool {
         let from = if scan { &mut self.scans } else { &mut self.exact };
-        if self.read.is_none() {
-            self.read = from.pop_front().map(SegmentRead::of);
+        while self.read.is_none() {
+            let Some((segment, generation)) = from.pop_front() else { break };
+            // After the first pass it may be in another use: it had nothing then, or its device
+            // did not answer.
+            let lasts = [SegmentState::Sealed, SegmentState::Retired];
+            let is_there =
+                || table.generation(segment) == generation && lasts.contains(&table.state(segment));
+            if scan || self.pass == 0 || is_there() {
+                self.read = Some(SegmentRead::of((segment, generation)));
+            }
         }
         self.read.is_some()
     }
@@ -233,7 +334,8 @@ impl Load {
 
     /// Notes how far loading has come, in the log at every quarter.
     pub(in crate::background) fn tell(&mut self, core: &Core) {
-        let done = self.parts.saturating_sub(self.left());
+        let later = self.parts / self.passes * (self.passes - 1 - self.pass);
+        let done = self.parts.saturating_sub(self.left() + later);
         core.progress.load_parts_done.store(done as u64, Ordering::Relaxed);
         let quarter = done * 4 / self.parts.max(1);
         if quarter > self.said && quarter < 4 {
@@ -242,9 +344,24 @@ impl Load {
         }
     }
 
-    /// Whether segments wait to be read: until then nobody knows what is free.
+    /// Whether segments wait to be read.
     pub(in crate::background) fn has_unread(&self) -> bool {
+        let later = self.pass + 1 < self.passes && !self.all_exact.is_empty();
+        later || self.has_unread_in_pass()
+    }
+
+    fn has_unread_in_pass(&self) -> bool {
         !self.exact.is_empty() || (self.read.is_some() && self.is_reading_exact())
+    }
+
+    /// Whether it is known what is free: all segments were read once.
+    pub(in crate::background) fn knows_what_is_free(&self) -> bool {
+        self.pass > 0 || !self.has_unread_in_pass()
+    }
+
+    /// Whether it is the first time that segments are read.
+    pub(in crate::background) fn is_first_pass(&self) -> bool {
+        self.pass == 0
     }
 
     /// Whether what is being read is one of those written since the checkpoint: all blocks come
@@ -254,8 +371,11 @@ impl Load {
         segment.is_some_and(|segment| self.generations[segment as usize] == 0)
     }
 
-    /// Whether a segment waits to be read.
+    /// Whether a segment waits to be read for the first time.
     pub(in crate::background) fn is_unread(&self, segment: u32) -> bool {
+        if !self.is_first_pass() {
+            return false;
+        }
         let is_read = || self.read.as_ref().is_some_and(|read| read.segment == segment);
         self.exact.iter().any(|(unread, _)| *unread == segment)
             || (is_read() && self.is_reading_exact())
@@ -314,6 +434,7 @@ impl Load {
                     let loaded = old[shard as usize].load_line(line, words);
                     core.totals.dropped(DropReason::IndexFull, loaded.dropped as u64);
                 }
+                None if self.lost[shard as usize] => {}
                 None => {
                     let mut shard = core.shards[shard as usize].lock();
                     // Segments written since the checkpoint may have taken up much of the index.
@@ -339,7 +460,7 @@ impl Load {
         entries: &[FooterEntry],
     ) {
         let Some(old) = &self.old else { return };
-        for e in entries {
+        for e in entries.iter().filter(|e| self.enters(e.hash)) {
             let (hash, at) = (e.hash, Location { segment, offset_units: e.offset / UNIT });
             let old = &old[hash as usize & (old.len() - 1)];
             if old.peek(hash).is_none_or(|s| s.location() != at) {
@@ -351,4 +472,19 @@ impl Load {
             }
         }
     }
+}
+
+/// How many passes the index is loaded in, and how many at most.
+///
+/// A pass has kill versions in memory for all changes of its shards since the checkpoint. They may
+/// be as many as the journal and the footers of as many records had before there was a kill log, or
+/// a part of the index.
+fn passes_for(core: &Core, plan: &LoadPlan) -> (usize, usize) {
+    let slots: usize = core.shards.iter().map(|slot| slot.index.slots()).sum();
+    let most = (2 * core.journal.entries()).max(slots as u64 / SLOTS_A_KILL);
+    let kills: u64 = plan.runs.iter().map(RunHead::kills).sum();
+    let passes = kills.max(plan.appended).div_ceil(most.max(1)).next_power_of_two();
+    let shards = plan.checkpoint.as_ref().map_or(u32::MAX, |(header, _)| header.shards);
+    let limit = core.shards.len().min(shards as usize).min(PARTS);
+    ((passes as usize).clamp(1, limit), limit)
 }

@@ -3,6 +3,7 @@
 pub(super) mod balance;
 pub(super) mod checkpoint;
 pub(super) mod close;
+pub(super) mod compaction;
 pub(super) mod credit;
 pub(super) mod device_work;
 pub(super) mod flushes;

@@ -1,7 +1,7 @@
 //! The data directory: its lock, small files in it, and the identity of the running kernel.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -191,6 +191,18 @@ impl MetaStore for FileMetaStore {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
         }
+    }
+
+    fn read_part(&self, name: &str, offset: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
+        let mut file = match File::open(self.dir.join(name)) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let mut content = Vec::with_capacity(len);
+        file.seek(SeekFrom::Start(offset))?;
+        file.take(len as u64).read_to_end(&mut content)?;
+        Ok(Some(content))
     }
 
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {

@@ -62,6 +62,13 @@ pub trait MetaStore: Send + Sync {
     /// What the kernel said.
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
+    /// `len` bytes of the content from `offset` on, fewer where it ends before; `None` when there is
+    /// no such name.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn read_part(&self, name: &str, offset: u64, len: usize) -> io::Result<Option<Vec<u8>>>;
+
     /// Replaces the content; durable, also against power loss, when it returns.
     ///
     /// # Errors

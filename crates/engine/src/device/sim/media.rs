@@ -178,6 +178,14 @@ impl MetaStore for SimMetaStore {
         Ok(state.meta.get(name).cloned())
     }
 
+    fn read_part(&self, name: &str, offset: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
+        let part = |content: Vec<u8>| {
+            let from = (offset as usize).min(content.len());
+            content[from..content.len().min(from + len)].to_vec()
+        };
+        Ok(self.read(name)?.map(part))
+    }
+
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
         self.change(|files| drop(files.insert(name.to_owned(), content.to_vec())))
     }

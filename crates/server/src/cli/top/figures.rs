@@ -120,7 +120,7 @@ impl Interval<'_> {
     pub(super) fn written(&self) -> Written {
         let bytes = self.of_cache(|cache| &cache.written_bytes);
         let of = |kind: &str| bytes.get(kind).copied().unwrap_or(0);
-        let total = of("record") + of("metadata") + of("padding");
+        let total = of("record") + of("metadata") + of("padding") + of("kill_log");
         let fresh = of("record").saturating_sub(of("reinserted"));
         let amplification = (fresh > 0).then(|| total as f64 / fresh as f64);
         Written { total, amplification }

@@ -1,0 +1,73 @@
+//! Which runs of the kill log stand for parts of the journal.
+//!
+//! The state file names the runs. Those that are needed are a chain: the first has the position
+//! from which the checkpoint needs the journal, each next one begins where the one before ends. The
+//! journal is scanned from the end of the chain. A run that cannot be read ends it. Then the
+//! journal must have everything from there on itself, or it is not whole.
+//!
+//! Such a run is named no more from the next state file on. A power loss may have taken entries of
+//! the journal that it has. This life uses their positions for other entries, which a life that
+//! could read it again would pass over.
+
+use crate::device::area::MetaStore;
+use crate::format::kill_run::{self, HEAD, KillRun, RunHead, head_len};
+use crate::format::state::{KillLog, StateFile};
+
+/// What was found of the kill log.
+#[derive(Debug, Default)]
+pub(super) struct FoundKillLog {
+    /// The runs from `needed` on, without a gap.
+    pub(super) runs: Vec<RunHead>,
+    /// The journal is needed from here on.
+    pub(super) end: u64,
+    /// What the state file said.
+    log: KillLog,
+}
+
+impl FoundKillLog {
+    /// What another cache has left in so many slots: nothing but files to be removed.
+    pub(super) fn left(slots: u32) -> Self {
+        Self { log: KillLog { slots, ..KillLog::default() }, ..Self::default() }
+    }
+
+    /// Looks for what a checkpoint needs from this position on.
+    pub(super) fn find(meta: &dyn MetaStore, state: &StateFile, needed: u64) -> Self {
+        let log = state.kill_log.clone();
+        let (mut runs, mut end) = (Vec::new(), needed);
+        for run in log.chain(needed) {
+            let Some(head) = read_head(meta, state, run) else {
+                coverage_mark!(RunUnread);
+                tracing::warn!(
+                    name = kill_run::name(run.slot),
+                    "a part of the kill log cannot be read"
+                );
+                break;
+            };
+            coverage_mark!(RunRead);
+            end = run.to;
+            runs.push(head);
+        }
+        Self { runs, end, log }
+    }
+
+    /// What the next state file says, where the journal is whole. The checkpoint needs the journal
+    /// only from a position on, if it is sure to last.
+    pub(super) fn kept(&self, lasts_from: Option<u64>) -> KillLog {
+        let mut log = self.log.clone();
+        log.runs.retain(|run| run.to <= self.end && lasts_from.is_none_or(|from| run.to > from));
+        log
+    }
+
+    /// The same where the journal is begun anew.
+    pub(super) fn none(&self) -> KillLog {
+        KillLog { slots: self.log.slots, ..KillLog::default() }
+    }
+}
+
+fn read_head(meta: &dyn MetaStore, state: &StateFile, run: &KillRun) -> Option<RunHead> {
+    let name = kill_run::name(run.slot);
+    let head = meta.read_part(&name, 0, HEAD).ok()??;
+    let len = head_len(&head)?;
+    let head = if len > HEAD { meta.read_part(&name, 0, len).ok()?? } else { head };
+    RunHead::decode(&head, &state.uuid, state.journal_epoch, run)
+}
