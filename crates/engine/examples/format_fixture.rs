@@ -3,7 +3,8 @@
 //! ```sh
 //! cargo run --release -p afterglow-engine --example format_fixture -- crates/engine/tests/format_fixtures/2
 //! ```
-//! A second word names one of the images, `killed` (with `clean`) or `compacted`. Run once when a format is released. An image of a released format is never made again.
+//! A second word names one of the images, `killed` (with `clean`) or `compacted`. Run once when a
+//! format is released. An image of a released format is never made again.
 
 use std::error::Error;
 use std::io::Write;

@@ -17,7 +17,9 @@ use crate::device::{DeviceInfo, Disk};
 use crate::error::OpenError;
 use crate::format::FORMAT_VERSION;
 use crate::format::checkpoint::Header;
-use crate::format::state::{DeviceRecord, NO_CHECKPOINT, STATE, StateError, StateFile};
+use crate::format::state::{
+    DeviceRecord, NO_CHECKPOINT, STATE, StateError, StateFile, WITH_KILL_LOG,
+};
 use crate::format::superblock::{Found, RESERVED, Superblock};
 use crate::journal::{Journal, Scan};
 
@@ -90,7 +92,7 @@ fn read_state(config: &Config, meta: &dyn MetaStore) -> Result<Option<StateFile>
         None => Ok(None),
         Some(Ok(state)) => Ok(Some(state)),
         Some(Err(StateError::OtherFormat(found))) => {
-            Err(OpenError::OtherFormat { path, found, supported: FORMAT_VERSION })
+            Err(OpenError::OtherFormat { path, found, supported: WITH_KILL_LOG })
         }
         Some(Err(StateError::Foreign)) => Err(OpenError::ForeignState { path }),
         Some(Err(StateError::Damaged)) => {

@@ -10,6 +10,7 @@ use super::{Exposition, Kind};
 pub fn expose(stats: &Stats, out: &mut Exposition) {
     namespaces(&stats.namespaces, out);
     totals(&stats.totals, stats.journal_bytes, out);
+    checkpoints(&stats.totals, out);
     levels(stats, out);
 }
 
@@ -102,23 +103,6 @@ fn totals(totals: &EngineTotals, journal: u64, out: &mut Exposition) {
             "How often a device did not answer and was left alone until it did.",
             totals.devices_silent,
         ),
-        ("checkpoints", "Checkpoints completed.", totals.checkpoints),
-        ("checkpoint_failures", "Checkpoints that failed.", totals.checkpoint_failures),
-        (
-            "compactions",
-            "How often a part of the journal went to the kill log, instead of a checkpoint.",
-            totals.compactions,
-        ),
-        (
-            "compaction_failures",
-            "Compactions of the journal that failed: checkpoints are written instead.",
-            totals.compaction_failures,
-        ),
-        (
-            "lost_kill_parts",
-            "Parts of the kill log that could not be read after the start: shards of the index stayed empty.",
-            totals.lost_kill_parts,
-        ),
         (
             "lost_index_blocks",
             "Blocks of the index found damaged while loading.",
@@ -146,6 +130,31 @@ fn totals(totals: &EngineTotals, journal: u64, out: &mut Exposition) {
             totals.copies_refused,
         ),
         ("stale_slots", "Index slots cleared because their record was gone.", totals.stale_slots),
+    ] {
+        out.single(&format!("afterglow_engine_{what}_total"), Kind::Counter, help, count);
+    }
+}
+
+/// What keeps the journal short.
+fn checkpoints(totals: &EngineTotals, out: &mut Exposition) {
+    for (what, help, count) in [
+        ("checkpoints", "Checkpoints completed.", totals.checkpoints),
+        ("checkpoint_failures", "Checkpoints that failed.", totals.checkpoint_failures),
+        (
+            "compactions",
+            "How often a part of the journal went to the kill log, instead of a checkpoint.",
+            totals.compactions,
+        ),
+        (
+            "compaction_failures",
+            "Compactions of the journal that failed: checkpoints are written instead.",
+            totals.compaction_failures,
+        ),
+        (
+            "lost_kill_parts",
+            "Parts of the kill log that could not be read after the start: shards of the index stayed empty.",
+            totals.lost_kill_parts,
+        ),
     ] {
         out.single(&format!("afterglow_engine_{what}_total"), Kind::Counter, help, count);
     }

@@ -62,8 +62,8 @@ pub trait MetaStore: Send + Sync {
     /// What the kernel said.
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// `len` bytes of the content from `offset` on, fewer where it ends before; `None` when there is
-    /// no such name.
+    /// `len` bytes of the content from `offset` on, fewer where it ends before. `None` when there
+    /// is no such name.
     ///
     /// # Errors
     /// What the kernel said.
