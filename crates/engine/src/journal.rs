@@ -368,6 +368,9 @@ impl Journal {
 
     /// Reads the entries at these positions, all of which are in use and whose writers have ended.
     /// `None` where one of them is not whole, or the medium fails.
+    ///
+    /// A process that dies, or a power loss, may leave holes among the entries of earlier lives.
+    /// Recovery has passed over them ([`Journal::scan`]), and so does this.
     pub fn read(&self, positions: Range<u64>) -> Option<Vec<JournalEntry>> {
         assert!(positions.start >= self.tail(), "{positions:?} may have been written over");
         let mut entries = Vec::with_capacity((positions.end - positions.start) as usize);
@@ -379,12 +382,14 @@ impl Journal {
             let at = format::HEADER + slot * format::ENTRY;
             self.media.load(at, &mut bytes).ok()?;
             self.media.release(at, n * format::ENTRY);
-            for raw in bytes.chunks_exact(format::ENTRY as usize) {
-                let entry = JournalEntry::decode(raw, self.seed)?;
-                if entry.lap != (from / self.capacity) as u32 {
-                    return None;
+            let lap = (from / self.capacity) as u32;
+            for (position, raw) in (from..).zip(bytes.chunks_exact(format::ENTRY as usize)) {
+                let entry = JournalEntry::decode(raw, self.seed).filter(|entry| entry.lap == lap);
+                match entry {
+                    Some(entry) => entries.push(entry),
+                    None if position < self.began => coverage_mark!(HoleCompacted),
+                    None => return None,
                 }
-                entries.push(entry);
             }
             from += n;
         }

@@ -154,7 +154,7 @@ impl Background {
             now >= c.ended.unwrap_or(0).saturating_add(every) && core.journal.head() != c.head;
         (core.journal.used() > journal_share(entries) && !self.may_compact(now))
             || self.since_base() >= far
-            || core.table.opened() >= c.opened + segments
+            || core.table.opened() + c.opened_before >= c.opened + segments
             // Also records of namespaces that journal no puts.
             || core.table.appended() + c.appended_before >= c.appended + entries.max(far)
             || core.journal.is_poisoned()
@@ -514,6 +514,7 @@ impl Background {
                 debug_assert!(open.is_none_or(|open| open >= header.journal_position));
                 self.core.journal.truncate(header.journal_position);
                 (self.checkpoint.base, self.checkpoint.appended_before) = (began, 0);
+                self.checkpoint.opened_before = 0;
                 self.drop_runs(header.journal_position);
                 self.core.totals.checkpoints.inc();
                 return;

@@ -57,6 +57,11 @@ impl Background {
                 if self.close.steps <= 1 || self.checkpoint.is_running() {
                     return;
                 }
+                // An earlier release opens the cache where the state file says nothing of a kill
+                // log, also not of files to be removed.
+                if !self.compaction.stale.is_empty() {
+                    return;
+                }
                 // One that failed, or that came too early to lift the journal's poison: a warm next
                 // start is worth another.
                 let failed = self.checkpoint.sequence() == self.close.before;

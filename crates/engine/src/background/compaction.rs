@@ -118,8 +118,9 @@ impl Background {
             return;
         }
         if run.read < run.positions.end {
-            match journal.read(run.read..run.positions.end.min(run.read + READ)) {
-                Some(entries) => run.take(entries),
+            let below = run.positions.end.min(run.read + READ);
+            match journal.read(run.read..below) {
+                Some(entries) => run.take(entries, below),
                 None => return self.fail_compaction(now, "the journal cannot be read"),
             }
             self.compaction.run = Some(run);
@@ -228,8 +229,8 @@ impl Background {
     fn remove_stale(&mut self) {
         let Some(slot) = self.compaction.stale.pop() else { return };
         // What cannot be removed is tried at the next start.
-        let removed = self.core.state.files().remove(&kill_run::name(slot)).is_ok();
-        if removed && self.compaction.stale.is_empty() {
+        self.compaction.unremoved |= self.core.state.files().remove(&kill_run::name(slot)).is_err();
+        if !self.compaction.unremoved && self.compaction.stale.is_empty() {
             let lower = |log: &mut KillLog| {
                 log.slots = log.runs.iter().map(|run| run.slot + 1).max().unwrap_or(0);
             };

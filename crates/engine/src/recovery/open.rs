@@ -66,7 +66,8 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     let others = core.table.free_count() as usize + areas.count();
     opening.segments = u64::from(core.table.len()) - others as u64;
     let appended = core.state.lock().kill_log.appended;
-    let checkpoints = Checkpoints::new(areas, last, (base, appended));
+    let opened = plan.as_ref().map_or(0, |plan| plan.exact.len() as u64);
+    let checkpoints = Checkpoints::new(areas, last, (base, appended, opened));
     tracing::info!(segments = core.table.len(), warm = opening.warm, "cache opened");
     let background = Background::new(core.clone(), plan, config, checkpoints);
     Ok(Opened { core, background, opening })

@@ -103,6 +103,7 @@ paths! {
     JournalFull = "journal: full, poisoned",
     JournalTruncated = "journal: truncated",
     CompactionGivenUp = "compaction: given up, a checkpoint was faster or an entry was lost",
+    HoleCompacted = "compaction: passed over a hole of an earlier life",
     CompactionFailed = "compaction: failed",
     RunsDropped = "compaction: runs made needless by a checkpoint",
     RunRead = "open: a run of the kill log",

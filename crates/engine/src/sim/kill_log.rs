@@ -10,11 +10,11 @@ use crate::device::sim::{Crash, SimFaults};
 use crate::format::kill_run::{HEAD, name};
 
 /// Objects that stay as they are put first.
-const KEPT: u32 = 40;
+pub(super) const KEPT: u32 = 40;
 /// Objects that are removed, behind a checkpoint.
 const GONE: u32 = 40;
 
-fn setup(passes: u32) -> Setup {
+pub(super) fn setup(passes: u32) -> Setup {
     Setup {
         segments: vec![24],
         journal_kib: 8,
@@ -34,7 +34,7 @@ fn gone(n: u32) -> Vec<u8> {
 
 /// Puts objects and has a checkpoint taken. Then removes some, and changes one object until the
 /// journal has gone round `laps` times.
-fn removed_laps_ago(setup: &Setup, laps: u64) -> (World, Life) {
+pub(super) fn removed_laps_ago(setup: &Setup, laps: u64) -> (World, Life) {
     let mut world = World::new(setup);
     let mut life = world.open();
     (0..KEPT).for_each(|n| put(&life, &kept(n), b"first", 0));
@@ -66,7 +66,7 @@ fn removed_laps_ago(setup: &Setup, laps: u64) -> (World, Life) {
 }
 
 /// How many of the objects that stay are hits. Fails when a removed one is.
-fn hits(world: &mut World, life: &mut Life) -> u32 {
+pub(super) fn hits(world: &mut World, life: &mut Life) -> u32 {
     world.load(life);
     for n in 0..GONE {
         assert!(get(life, &gone(n)).is_none(), "gone {n} is back");

@@ -43,6 +43,7 @@ mod devices;
 mod durable;
 mod growth;
 mod kill_log;
+mod kill_log_lives;
 mod lateness;
 #[cfg(loom)]
 mod loom_tests;

@@ -123,6 +123,8 @@ pub struct Checkpoints {
     pub(in crate::background) base: (u64, u64),
     /// Records appended since that one in the lives before this.
     pub(in crate::background) appended_before: u64,
+    /// Segments opened since that one in the lives before this.
+    pub(in crate::background) opened_before: u64,
 }
 
 impl CheckpointRun {
@@ -146,11 +148,11 @@ impl Checkpoints {
     }
 
     /// `last` is the newest complete checkpoint's sequence and area. It needs the journal from
-    /// `base` on, and so many records were appended since.
+    /// `base` on, and so many records were appended since, in so many segments.
     pub(crate) fn new(
         areas: CheckpointAreas,
         last: Option<(u64, u32)>,
-        (base, appended_before): (u64, u64),
+        (base, appended_before, opened_before): (u64, u64, u64),
     ) -> Self {
         Self {
             areas,
@@ -164,6 +166,7 @@ impl Checkpoints {
             wanted: false,
             base: (base, 0),
             appended_before,
+            opened_before,
         }
     }
 

@@ -35,9 +35,9 @@ impl CompactionRun {
         Self { positions, read, kills, others: Vec::new(), encoder: None, next: 0 }
     }
 
-    /// Takes the next entries.
-    pub(in crate::background) fn take(&mut self, entries: Vec<JournalEntry>) {
-        self.read += entries.len() as u64;
+    /// Takes the next entries, all below this position.
+    pub(in crate::background) fn take(&mut self, entries: Vec<JournalEntry>, below: u64) {
+        self.read = below;
         for entry in entries {
             match entry.event {
                 Event::Kill { hash, .. } => self.kills[part_of(hash)].push((hash, entry.version)),
@@ -70,6 +70,8 @@ pub struct Compaction {
     pub(in crate::background) run: Option<CompactionRun>,
     /// Slots whose files count no more and are to be removed.
     pub(in crate::background) stale: Vec<u32>,
+    /// A file could not be removed in this life.
+    pub(in crate::background) unremoved: bool,
     /// When the last one failed, in milliseconds.
     pub(in crate::background) failed: Option<u64>,
     /// It was said that one failed.
@@ -85,6 +87,6 @@ impl Compaction {
     ) -> Self {
         let used: Vec<u32> = used.collect();
         let stale = (0..slots).filter(|slot| !used.contains(slot)).collect();
-        Self { rules, run: None, stale, failed: None, warned: false }
+        Self { rules, run: None, stale, unremoved: false, failed: None, warned: false }
     }
 }

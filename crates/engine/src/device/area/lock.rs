@@ -199,7 +199,8 @@ impl MetaStore for FileMetaStore {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
         };
-        let mut content = Vec::with_capacity(len);
+        // Not as long as is asked for: a damaged header may ask for anything.
+        let mut content = Vec::new();
         file.seek(SeekFrom::Start(offset))?;
         file.take(len as u64).read_to_end(&mut content)?;
         Ok(Some(content))
