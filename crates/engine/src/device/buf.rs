@@ -12,6 +12,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
+use super::long_bufs::{self, LongBufs};
+
 /// Alignment of every [`AlignedBuf`] in memory, enough for `O_DIRECT` on every device the engine
 /// opens.
 pub const BUF_ALIGN: usize = 4096;
@@ -23,16 +25,15 @@ const KEPT_COUNT: usize = 64;
 
 /// What a thread keeps, by size. Freed with the thread.
 #[derive(Default)]
-struct BufferPool([Vec<AlignedBuf>; KEPT_SIZES]);
+struct BufferPool {
+    short: [Vec<AlignedBuf>; KEPT_SIZES],
+    long: LongBufs<AlignedBuf>,
+}
 
 impl Drop for BufferPool {
     fn drop(&mut self) {
-        for buf in self.0.iter_mut().flat_map(std::mem::take) {
-            let buf = std::mem::ManuallyDrop::new(buf);
-            // SAFETY: as in the `Drop` of `AlignedBuf`, which is not run: it would keep the buffer
-            // again.
-            unsafe { free(buf.ptr, buf.capacity) }
-        }
+        self.short.iter_mut().flat_map(std::mem::take).for_each(AlignedBuf::free);
+        self.long.shrink(0, AlignedBuf::free);
     }
 }
 
@@ -110,19 +111,68 @@ impl AlignedBuf {
     }
 
     /// A buffer of `len` bytes for a read to fill. They are initialised but arbitrary. Short
-    /// buffers that this thread has dropped come back as they were. Allocating and clearing them
-    /// costs a good part of the engine's share of a read.
+    /// buffers that this thread has dropped come back as they were, and long ones where it [keeps
+    /// them](Self::keep_long). Allocating and clearing them costs a good part of the engine's share
+    /// of a read.
     ///
     /// # Panics
     /// As [`AlignedBuf::zeroed`].
     #[must_use]
     pub fn for_read(len: usize) -> Self {
-        let kept = Self::kept_at(len.max(1).div_ceil(BUF_ALIGN) * BUF_ALIGN);
-        let again =
-            kept.and_then(|at| KEPT.try_with(|kept| kept.borrow_mut().0[at].pop()).ok().flatten());
-        let mut buf = again.unwrap_or_else(|| Self::zeroed(len));
+        let capacity = Self::read_capacity(len);
+        let again = KEPT.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            match Self::kept_at(capacity) {
+                Some(at) => kept.short[at].pop(),
+                None => {
+                    let again = kept.long.take(capacity);
+                    // What may be kept may be less by now: this buffer is in use.
+                    kept.long.shrink(usize::MAX, Self::free);
+                    again
+                }
+            }
+        });
+        let mut buf = again.ok().flatten().unwrap_or_else(|| Self::zeroed(capacity));
         buf.len = len;
         buf
+    }
+
+    /// Capacity of the buffer that a read of `len` bytes gets.
+    #[must_use]
+    pub fn read_capacity(len: usize) -> usize {
+        long_bufs::capacity_of(len, BUF_ALIGN)
+    }
+
+    /// Lets this thread keep up to `most` bytes of long buffers (over 16 KiB) that it drops, for
+    /// its next reads. At first it keeps none. What it keeps beyond a lower limit goes at its next
+    /// read of that kind, or with [`AlignedBuf::give_back_long`].
+    pub fn keep_long(most: usize) {
+        // Not while the thread ends.
+        let _ = KEPT.try_with(|kept| kept.borrow_mut().long.set_most(most));
+    }
+
+    /// Frees what this thread keeps of long buffers beyond what it may keep.
+    pub fn give_back_long() {
+        let _ = KEPT.try_with(|kept| kept.borrow_mut().long.shrink(usize::MAX, Self::free));
+    }
+
+    /// Frees as many bytes of long buffers as this thread has not used since the last call. To be
+    /// called now and then by who lets it keep them.
+    pub fn give_back_unused_long() {
+        let _ = KEPT.try_with(|kept| kept.borrow_mut().long.shrink_unused(Self::free));
+    }
+
+    /// Bytes of long buffers that this thread keeps.
+    #[must_use]
+    pub fn kept_long() -> usize {
+        KEPT.try_with(|kept| kept.borrow().long.bytes()).unwrap_or(0)
+    }
+
+    /// Frees a buffer for good.
+    fn free(self) {
+        let buf = std::mem::ManuallyDrop::new(self);
+        // SAFETY: as in `Drop`, which is not run: it would keep the buffer again.
+        unsafe { free(buf.ptr, buf.capacity) }
     }
 
     /// Where buffers of this capacity are kept, if they are.
@@ -164,17 +214,21 @@ impl AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if let Some(at) = Self::kept_at(self.capacity) {
-            // Not while the thread ends.
-            let _ = KEPT.try_with(|kept| {
-                let Ok(mut kept) = kept.try_borrow_mut() else { return };
-                let kept = &mut kept.0[at];
-                if kept.len() < KEPT_COUNT {
-                    let (len, capacity) = (self.len, std::mem::take(&mut self.capacity));
-                    kept.push(Self { ptr: self.ptr, len, capacity });
-                }
-            });
-        }
+        // Not while the thread ends.
+        let _ = KEPT.try_with(|kept| {
+            let Ok(mut kept) = kept.try_borrow_mut() else { return };
+            let kept = &mut *kept;
+            let short = Self::kept_at(self.capacity).map(|at| &mut kept.short[at]);
+            if short.as_ref().is_some_and(|kept| kept.len() >= KEPT_COUNT) {
+                return;
+            }
+            let (len, capacity) = (self.len, std::mem::take(&mut self.capacity));
+            let moved = Self { ptr: self.ptr, len, capacity };
+            match short {
+                Some(short) => short.push(moved),
+                None => kept.long.keep(capacity, moved, Self::free),
+            }
+        });
         if self.capacity == 0 {
             // Another value owns the memory now.
             return;
@@ -307,7 +361,49 @@ mod tests {
         let many: Vec<AlignedBuf> =
             (0..2 * KEPT_COUNT).map(|_| AlignedBuf::for_read(4096)).collect();
         drop(many);
-        KEPT.with(|kept| assert_eq!(kept.borrow().0[0].len(), KEPT_COUNT));
+        KEPT.with(|kept| assert_eq!(kept.borrow().short[0].len(), KEPT_COUNT));
+    }
+
+    #[test]
+    fn long_buffers_come_back_where_a_thread_keeps_them() {
+        std::thread::spawn(|| {
+            let len = (1 << 20) + 5000;
+            drop(AlignedBuf::for_read(len));
+            assert_eq!(AlignedBuf::kept_long(), 0, "at first none is kept");
+            AlignedBuf::keep_long(4 << 20);
+            let two = [(); 2].map(|()| AlignedBuf::for_read(len));
+            let places = [two[0].as_ptr(), two[1].as_ptr()];
+            drop(two);
+            assert_eq!(AlignedBuf::kept_long(), 2 * AlignedBuf::read_capacity(len));
+            let again = AlignedBuf::for_read(len - 4096);
+            assert_eq!(again.len(), len - 4096);
+            assert!(places.contains(&again.as_ptr()), "of the same class");
+            AlignedBuf::keep_long(1 << 20);
+            drop(AlignedBuf::for_read(17 << 10));
+            assert_eq!(AlignedBuf::kept_long(), 20 << 10, "a lower limit holds at the next read");
+            drop(again);
+            assert_eq!(AlignedBuf::kept_long(), 20 << 10, "longer than what may be kept");
+            AlignedBuf::keep_long(0);
+            AlignedBuf::give_back_long();
+            assert_eq!(AlignedBuf::kept_long(), 0);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn long_buffers_that_nobody_reads_into_are_given_back() {
+        std::thread::spawn(|| {
+            AlignedBuf::keep_long(4 << 20);
+            drop(AlignedBuf::for_read(1 << 20));
+            AlignedBuf::give_back_unused_long();
+            assert_eq!(AlignedBuf::kept_long(), 1 << 20, "used since the last call");
+            AlignedBuf::give_back_unused_long();
+            assert_eq!(AlignedBuf::kept_long(), 0);
+            drop(AlignedBuf::for_read(1 << 20));
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

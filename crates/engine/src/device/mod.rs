@@ -19,6 +19,7 @@ mod buf;
 mod disk;
 mod error;
 mod files;
+mod long_bufs;
 mod open;
 mod pread;
 mod read_limit;
