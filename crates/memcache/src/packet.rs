@@ -2,6 +2,7 @@
 
 use crate::action::Mode;
 use crate::decide::Outcome;
+use crate::sink::Sink;
 
 /// First byte of an answer.
 const RESPONSE: u8 = 0x81;
@@ -119,8 +120,22 @@ pub fn packet(
     value: &[u8],
     out: &mut Vec<u8>,
 ) {
-    let body = extras.len() + key.len() + value.len();
-    out.reserve(HEADER + body);
+    head(reply, status, cas, extras, key, value.len(), out);
+    out.extend_from_slice(value);
+}
+
+/// Writes a packet up to its value of `len` bytes.
+fn head(
+    reply: &Binary,
+    status: Status,
+    cas: u64,
+    extras: &[u8],
+    key: &[u8],
+    len: usize,
+    out: &mut Vec<u8>,
+) {
+    let body = extras.len() + key.len() + len;
+    out.reserve(HEADER + extras.len() + key.len());
     out.extend_from_slice(&[RESPONSE, reply.opcode]);
     out.extend_from_slice(&(key.len() as u16).to_be_bytes());
     out.extend_from_slice(&[extras.len() as u8, 0]);
@@ -128,9 +143,8 @@ pub fn packet(
     out.extend_from_slice(&(body as u32).to_be_bytes());
     out.extend_from_slice(&reply.opaque);
     out.extend_from_slice(&cas.to_be_bytes());
-    for part in [extras, key, value] {
-        out.extend_from_slice(part);
-    }
+    out.extend_from_slice(extras);
+    out.extend_from_slice(key);
 }
 
 /// Writes an error and its text.
@@ -144,17 +158,21 @@ pub fn outcome(
     key: &[u8],
     outcome: &Outcome<'_>,
     mode: Option<Mode>,
-    out: &mut Vec<u8>,
+    out: &mut impl Sink,
 ) {
     let quiet = is_quiet(reply.opcode);
     let opcode = plain(reply.opcode);
     let with_key = matches!(opcode, op::GETK | op::GATK);
+    if let Outcome::Found { item, .. } = *outcome {
+        let key = if with_key { key } else { &[] };
+        let value = if opcode == op::TOUCH { &[] } else { item.value };
+        let (flags, len) = (item.flags.to_be_bytes(), value.len());
+        head(reply, Status::Ok, item.cas, &flags, key, len, out.text());
+        return out.value(value);
+    }
+    let out = out.text();
     match *outcome {
-        Outcome::Found { item, .. } => {
-            let key = if with_key { key } else { &[] };
-            let value = if opcode == op::TOUCH { &[] } else { item.value };
-            packet(reply, Status::Ok, item.cas, &item.flags.to_be_bytes(), key, value, out);
-        }
+        Outcome::Found { .. } => unreachable!("written above"),
         Outcome::Missing => match opcode {
             op::GET | op::GETK | op::GAT | op::GATK if quiet => {}
             _ if with_key => packet(reply, Status::NotFound, 0, &[], key, &[], out),

@@ -6,6 +6,7 @@ use crate::action::Mode;
 use crate::decide::{Item, Outcome};
 use crate::limits::CLASS;
 use crate::packet::{self, Binary, Status};
+use crate::sink::Sink;
 use crate::ttl::NEVER;
 use crate::{base64, number, tokens};
 
@@ -88,11 +89,11 @@ impl Reply<'_> {
         outcome: &Outcome<'_>,
         mode: Option<Mode>,
         now: u64,
-        out: &mut Vec<u8>,
+        out: &mut impl Sink,
     ) {
         match self {
             Reply::Text { quiet: true } => {}
-            Reply::Text { quiet: false } => line(outcome, out),
+            Reply::Text { quiet: false } => line(outcome, out.text()),
             Reply::Value { cas } => {
                 if let Outcome::Found { item, .. } = outcome {
                     value(key, item, *cas, out);
@@ -221,28 +222,34 @@ const NOT_A_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-num
 const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 const FAILED: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
 
-fn value(key: &[u8], item: &Item<'_>, cas: bool, out: &mut Vec<u8>) {
-    out.reserve(key.len() + item.value.len() + 64);
-    out.extend_from_slice(b"VALUE ");
-    out.extend_from_slice(key);
-    out.push(b' ');
-    number::push(out, item.flags.into());
-    out.push(b' ');
-    number::push(out, item.value.len() as u64);
+fn value(key: &[u8], item: &Item<'_>, cas: bool, out: &mut impl Sink) {
+    let text = out.text();
+    text.reserve(key.len() + 64);
+    text.extend_from_slice(b"VALUE ");
+    text.extend_from_slice(key);
+    text.push(b' ');
+    number::push(text, item.flags.into());
+    text.push(b' ');
+    number::push(text, item.value.len() as u64);
     if cas {
-        out.push(b' ');
-        number::push(out, item.cas);
+        text.push(b' ');
+        number::push(text, item.cas);
     }
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(item.value);
-    out.extend_from_slice(b"\r\n");
+    text.extend_from_slice(b"\r\n");
+    out.value(item.value);
+    out.text().extend_from_slice(b"\r\n");
 }
 
 impl Meta<'_> {
-    fn outcome(&self, key: &[u8], outcome: &Outcome<'_>, now: u64, out: &mut Vec<u8>) {
+    fn outcome(&self, key: &[u8], outcome: &Outcome<'_>, now: u64, out: &mut impl Sink) {
+        if let Outcome::Found { item, expiry, won } = *outcome
+            && self.verb != Verb::Debug
+        {
+            return self.found(key, &item, (expiry, won), now, out);
+        }
+        let out = out.text();
         match *outcome {
-            Outcome::Found { item, .. } if self.verb == Verb::Debug => debug(key, &item, now, out),
-            Outcome::Found { item, expiry, won } => self.found(key, &item, (expiry, won), now, out),
+            Outcome::Found { item, .. } => debug(key, &item, now, out),
             // Quiet is only who counts what is there, as in memcached.
             Outcome::Number { made: false, .. } if self.quiet => {}
             Outcome::Number { value, cas, made, before, expiry } => {
@@ -300,8 +307,9 @@ impl Meta<'_> {
         item: &Item<'_>,
         (new, won): (u32, bool),
         now: u64,
-        out: &mut Vec<u8>,
+        sink: &mut impl Sink,
     ) {
+        let out = sink.text();
         if self.value {
             out.extend_from_slice(b"VA ");
             number::push(out, item.value.len() as u64);
@@ -328,8 +336,8 @@ impl Meta<'_> {
         }
         out.extend_from_slice(b"\r\n");
         if self.value {
-            out.extend_from_slice(item.value);
-            out.extend_from_slice(b"\r\n");
+            sink.value(item.value);
+            sink.text().extend_from_slice(b"\r\n");
         }
     }
 

@@ -147,6 +147,11 @@ impl Client {
 
     fn get(&mut self, key: &str) -> Option<Vec<u8>> {
         self.send(format!("get {key}\r\n").as_bytes());
+        self.answer()
+    }
+
+    /// The answer to a `get` of one key.
+    fn answer(&mut self) -> Option<Vec<u8>> {
         let head = self.line();
         if head == "END" {
             return None;
@@ -204,6 +209,47 @@ fn what_was_acknowledged_in_write_through_and_synced_survives_kill_9() {
         assert_eq!(client.get("n").as_deref(), Some(&b"10"[..]), "{durability}");
         for (n, key) in keys.iter().enumerate().skip(2) {
             assert_eq!(client.get(key), Some(value(n, 3000)), "{durability}: {key}");
+        }
+    }
+}
+
+#[test]
+fn long_values_come_whole_in_every_form_from_memory_and_from_flash_while_others_change_them() {
+    // Around the length from which values are not copied, and as long as this flash takes.
+    const LENS: [usize; 6] = [16_383, 16_384, 16_385, 100_000, 300_001, 520_000];
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path(), &["--memcache-buffers", "4MiB"]);
+    let mut client = server.connect();
+    for (n, len) in LENS.into_iter().enumerate() {
+        assert_eq!(client.set(&format!("key{n}"), &value(n, len)), "STORED");
+    }
+    for tier in ["memory", "flash", "memory again"] {
+        let mut client = server.connect();
+        let asked: Vec<usize> = (0..LENS.len()).chain((0..LENS.len()).rev()).collect();
+        for form in ["get key#\r\n", "mg key# v\r\n", "gat 0 key#\r\n", "mg key# T0 v\r\n"] {
+            let named = |n: &usize| form.replace('#', &n.to_string());
+            client.send(asked.iter().map(named).collect::<String>().as_bytes());
+            for &n in &asked {
+                let head = client.line();
+                assert!(head.ends_with(&format!(" {}", LENS[n])), "{tier}, {form}: {head}");
+                let end: &[u8] = if form.contains('v') { b"\r\n" } else { b"\r\nEND\r\n" };
+                let mut rest = vec![0; LENS[n] + end.len()];
+                client.0.read_exact(&mut rest).unwrap();
+                assert!(rest == [&value(n, LENS[n]), end].concat(), "{tier}, {form}: key{n}");
+            }
+        }
+        // Answers that wait for their client stay what they were when the value changes.
+        client.send("get key5\r\n".repeat(40).as_bytes());
+        let (old, new) = (value(5, LENS[5]), value(7, LENS[5]));
+        assert_eq!(server.connect().set("key5", &new), "STORED");
+        let answers: Vec<_> = (0..40).map(|_| client.answer().unwrap()).collect();
+        let olds = answers.iter().take_while(|answer| **answer == old).count();
+        assert!(answers[olds..].iter().all(|answer| *answer == new), "{tier}: {olds} of 40");
+        assert_eq!(client.set("key5", &old), "STORED");
+        if tier == "memory" {
+            assert!(stop(&mut server).success());
+            server = Server::start(dir.path(), &["--memcache-buffers", "4MiB"]);
+            server.wait_loaded();
         }
     }
 }

@@ -43,24 +43,26 @@ impl AsFd for OnRing {
     }
 }
 
-/// Reads exactly `len` bytes at `offset`, both multiples of the device's alignment, into a fresh
-/// buffer.
+/// Fills `buf` from `offset`. Offset and length are multiples of the device's alignment.
 ///
 /// Device and buffer belong to the runtime until the kernel is done with them. Dropping the future
 /// loses the result; it never frees memory under a read in flight.
 ///
 /// # Errors
 /// `UnexpectedEof` when the device ends early, otherwise what the kernel said.
-pub async fn read_flash(device: &FlashFile, offset: u64, len: u32) -> io::Result<AlignedBuf> {
-    let device = device.clone();
+pub async fn read_flash(
+    device: &FlashFile,
+    offset: u64,
+    buf: AlignedBuf,
+) -> io::Result<AlignedBuf> {
+    let (device, len) = (device.clone(), buf.len());
     if device.set.raw_fd(device.device).is_none() {
         return compio::runtime::spawn_blocking(move || {
-            device.set.read_at(device.device, offset, len)
+            device.set.read_at(device.device, offset, len as u32)
         })
         .await?;
     }
-    let len = len as usize;
-    let target = Target { buf: AlignedBuf::for_read(len), filled: 0 };
+    let target = Target { buf, filled: 0 };
     let BufResult(result, op) =
         compio::runtime::submit(ReadAt::new(OnRing(device), offset, target)).await;
     if result? < len {

@@ -3,7 +3,7 @@ use std::net::TcpStream as StdStream;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use afterglow_engine::device::{self, DeviceConfig, DeviceId, IoEngine};
+use afterglow_engine::device::{self, AlignedBuf, DeviceConfig, DeviceId, IoEngine};
 use compio::BufResult;
 use compio::io::{AsyncRead, AsyncWriteExt};
 use futures_util::FutureExt;
@@ -163,10 +163,13 @@ fn flash_is_read_on_the_ring_whole_or_with_an_error() {
                 let file = FlashFile::new(set, DeviceId(0)).unwrap();
                 // A read nobody waits for any more must not disturb the ones after it.
                 assert!(
-                    read_flash(&file, 0, 65536).now_or_never().is_none(),
+                    read_flash(&file, 0, AlignedBuf::for_read(65536)).now_or_never().is_none(),
                     "the read is under way when it is dropped"
                 );
-                (read_flash(&file, 8192, 4096).await, read_flash(&file, 1 << 20, 4096).await)
+                (
+                    read_flash(&file, 8192, AlignedBuf::for_read(4096)).await,
+                    read_flash(&file, 1 << 20, AlignedBuf::for_read(4096)).await,
+                )
             })
             .unwrap();
         assert_eq!(&whole.unwrap()[..], &page[..]);

@@ -7,6 +7,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
 
 use super::budget::{BufferShare, Signal};
+use super::outgoing::{Outgoing, SHARED_FROM};
 
 /// Answers may be this many bytes before the next request has to wait.
 const MAX_BYTES: usize = 1 << 20;
@@ -34,7 +35,7 @@ pub struct Answers {
 #[derive(Default)]
 struct QueueState {
     /// Can be sent: everything before the first answer that is waited for.
-    ready: Vec<u8>,
+    ready: Outgoing,
     /// From the first answer that is waited for on.
     later: VecDeque<Later>,
     /// Number of the first of these.
@@ -49,7 +50,7 @@ struct QueueState {
 }
 
 struct Later {
-    bytes: Vec<u8>,
+    bytes: Outgoing,
     /// What this answer waits for; `None` when it is known.
     waits: Option<Waits>,
 }
@@ -91,19 +92,24 @@ impl Answers {
 
     /// Adds an answer that is known.
     pub fn push(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.push_sharing(|out| write(out.text()));
+    }
+
+    /// Adds an answer that is known and may share a long value.
+    pub fn push_sharing(&self, write: impl FnOnce(&mut Outgoing)) {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         let known = match state.later.back_mut() {
             None => &mut state.ready,
             Some(last) if last.waits.is_none() => &mut last.bytes,
             Some(_) => {
-                state.later.push_back(Later { bytes: Vec::new(), waits: None });
+                state.later.push_back(Later { bytes: Outgoing::default(), waits: None });
                 &mut state.later.back_mut().expect("just added").bytes
             }
         };
-        let before = known.len();
+        let before = known.held();
         write(known);
-        state.bytes += known.len() - before;
+        state.bytes += known.held() - before;
         self.account(state);
     }
 
@@ -112,7 +118,7 @@ impl Answers {
         let mut state = self.state.borrow_mut();
         let number = state.first + state.later.len() as u64;
         let waits = Some(Waits { key: mark(key), changes, expected });
-        state.later.push_back(Later { bytes: Vec::new(), waits });
+        state.later.push_back(Later { bytes: Outgoing::default(), waits });
         state.waiting += 1;
         state.bytes += expected;
         self.account(&state);
@@ -178,22 +184,23 @@ impl Answers {
         self.state.borrow().broken
     }
 
-    /// Moves what can be sent into `buffer`, which is empty; false when there is nothing.
-    pub fn take(&self, buffer: &mut Vec<u8>) -> bool {
+    /// Moves what can be sent into `out`, which is empty; false when there is nothing.
+    pub fn take(&self, out: &mut Outgoing) -> bool {
         let mut state = self.state.borrow_mut();
         if state.ready.is_empty() {
             return false;
         }
-        std::mem::swap(buffer, &mut state.ready);
+        std::mem::swap(out, &mut state.ready);
         true
     }
 
     /// Keeps a buffer that was sent for what is to be sent next, unless that has one already.
     pub fn put_back(&self, mut buffer: Vec<u8>) {
         let mut state = self.state.borrow_mut();
-        if state.ready.capacity() == 0 && buffer.capacity() <= KEEP {
+        let text = state.ready.text();
+        if text.capacity() == 0 && buffer.capacity() <= KEEP {
             buffer.clear();
-            state.ready = buffer;
+            *text = buffer;
         }
     }
 
@@ -210,10 +217,11 @@ impl Answers {
     pub fn capacity(&self) -> usize {
         let state = self.state.borrow();
         let later = state.later.iter().map(|later| &later.bytes);
-        later.chain(&state.spare).chain([&state.ready]).map(Vec::capacity).sum()
+        let text = later.chain([&state.ready]).map(Outgoing::capacity).sum::<usize>();
+        text + state.spare.iter().map(Vec::capacity).sum::<usize>()
     }
 
-    /// So many bytes were sent.
+    /// What held so many bytes was sent.
     pub fn sent(&self, bytes: usize) {
         let mut state = self.state.borrow_mut();
         state.bytes -= bytes;
@@ -230,41 +238,49 @@ impl Answers {
         self.signal.raise();
     }
 
-    fn answer(&self, number: u64, write: impl FnOnce(&mut Vec<u8>)) {
+    fn answer(&self, number: u64, write: impl FnOnce(&mut Outgoing)) {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         let place = (number - state.first) as usize;
         let expected = state.later[place].waits.as_ref().map_or(0, |waits| waits.expected);
         let written = match place {
             // Nothing stands before it: no need to keep it apart.
-            0 => {
-                let before = state.ready.len();
-                state.ready.reserve(expected);
-                write(&mut state.ready);
-                state.ready.len() - before
-            }
+            0 => write_expected(&mut state.ready, expected, write),
             _ => {
-                let mut bytes = state.spare.pop().unwrap_or_default();
-                bytes.reserve(expected);
-                write(&mut bytes);
+                let mut bytes = Outgoing::of_text(state.spare.pop().unwrap_or_default());
+                let written = write_expected(&mut bytes, expected, write);
                 state.later[place].bytes = bytes;
-                state.later[place].bytes.len()
+                written
             }
         };
         state.later[place].waits = None;
         state.bytes = state.bytes - expected + written;
         state.waiting -= 1;
-        while let Some(later) = state.later.pop_front_if(|later| later.waits.is_none()) {
+        while let Some(mut later) = state.later.pop_front_if(|later| later.waits.is_none()) {
             state.first += 1;
-            if state.ready.is_empty() && later.bytes.len() > SPARE_BYTES {
+            if state.ready.is_empty() && later.bytes.text().len() > SPARE_BYTES {
                 state.ready = later.bytes;
             } else {
-                state.ready.extend_from_slice(&later.bytes);
-                state.keep(later.bytes);
+                state.ready.append(&mut later.bytes);
+                state.keep(later.bytes.into_text());
             }
         }
         self.account(state);
     }
+}
+
+/// Has `write` append an answer for which `expected` bytes were counted. Returns how many it holds:
+/// what a long value was read into is held until the value is sent.
+fn write_expected(out: &mut Outgoing, expected: usize, write: impl FnOnce(&mut Outgoing)) -> usize {
+    // A longer value is not copied.
+    out.text().reserve(if expected < 2 * SHARED_FROM { expected } else { 0 });
+    let (held, shared) = (out.held(), out.shared());
+    write(out);
+    let written = out.held() - held;
+    if out.shared() > shared {
+        out.holds_more(expected.saturating_sub(written));
+    }
+    out.held() - held
 }
 
 impl QueueState {
@@ -284,7 +300,12 @@ impl Slot {
     }
 
     /// Gives the answer that `write` appends.
-    pub fn answer(mut self, write: impl FnOnce(&mut Vec<u8>)) {
+    pub fn answer(self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.answer_sharing(|out| write(out.text()));
+    }
+
+    /// Gives the answer that `write` appends, which may share a long value.
+    pub fn answer_sharing(mut self, write: impl FnOnce(&mut Outgoing)) {
         self.answers.answer(self.number, write);
         self.given = true;
         self.answers.nudge();
@@ -302,7 +323,10 @@ impl Drop for Slot {
 
 #[cfg(test)]
 mod tests {
+    use afterglow_memcache::Sink;
+
     use super::super::budget::BufferBudget;
+    use super::super::outgoing::SharingSink;
     use super::*;
 
     fn answers() -> Rc<Answers> {
@@ -314,10 +338,10 @@ mod tests {
     }
 
     fn taken(answers: &Answers) -> String {
-        let mut buffer = Vec::new();
-        answers.take(&mut buffer);
-        answers.sent(buffer.len());
-        String::from_utf8(buffer).unwrap()
+        let mut out = Outgoing::default();
+        answers.take(&mut out);
+        answers.sent(out.held());
+        String::from_utf8(out.into_text()).unwrap()
     }
 
     fn push(answers: &Answers, text: &str) {
@@ -351,6 +375,29 @@ mod tests {
         give(read, "");
         give(change, "");
         assert!(!answers.conflicts(b"r", true) && !answers.conflicts(b"w", false));
+    }
+
+    #[test]
+    fn a_long_value_is_held_with_what_it_was_read_into_until_it_is_sent() {
+        let answers = answers();
+        let value = bytes::Bytes::from(vec![b'v'; 2 * SHARED_FROM]);
+        let capacity = value.len() + 5000;
+        let first = answers.reserve(b"a", false, 10);
+        let slots = [b"b", b"c"].map(|key| answers.reserve(key, false, capacity));
+        for slot in slots {
+            slot.answer_sharing(|out| SharingSink::new(out, &value).value(&value));
+        }
+        let bytes = || answers.state.borrow().bytes;
+        assert_eq!(bytes(), 10 + 2 * capacity);
+        give(first, "first");
+        assert_eq!(bytes(), 5 + 2 * capacity);
+        // One from memory holds no more than itself.
+        answers.push_sharing(|out| SharingSink::new(out, &value).value(&value));
+        let mut out = Outgoing::default();
+        assert!(answers.take(&mut out) && out.shared() == 3);
+        assert_eq!((out.held(), bytes()), (5 + 2 * capacity + value.len(), out.held()));
+        answers.sent(out.held());
+        assert_eq!((bytes(), out.into_text().len()), (0, 5 + 3 * value.len()));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use afterglow_engine::device::AlignedBuf;
+
 use crate::reactor::Wake;
 
 /// Tells one task of this reactor that something has changed.
@@ -36,6 +38,9 @@ pub const FREE: usize = 64 * 1024;
 /// So it is with answers that are waited for: each connection may wait for one, others must fit.
 /// Beyond what the engine keeps waiters for, a removal that is to survive a loss of power would be
 /// flushed to disk on the reactor.
+///
+/// What connections do not use of it this thread may use to keep [buffers](AlignedBuf::keep_long)
+/// that values were read into: for the next read, and until they have not been used for a while.
 pub struct BufferBudget {
     limit: usize,
     /// Answers that may be waited for.
@@ -58,7 +63,14 @@ impl BufferBudget {
     /// So many bytes, and so many answers that are waited for.
     pub fn new(limit: usize, answers: usize) -> Rc<Self> {
         let (used, awaited, waiting) = Default::default();
+        AlignedBuf::keep_long(limit);
         Rc::new(BufferBudget { limit, answers, used, awaited, waiting })
+    }
+
+    /// Has this thread keep no more read buffers than connections leave room for.
+    fn make_room(&self) {
+        AlignedBuf::keep_long(self.limit.saturating_sub(self.used.get()));
+        AlignedBuf::give_back_long();
     }
 
     /// Whether somebody waits for others to give back.
@@ -128,10 +140,21 @@ impl BufferShare {
     pub fn set(&self, held: usize) {
         let before = self.held.replace(held);
         let used = &self.budget.used;
-        used.set(used.get() + counted(held) - counted(before));
+        let (after, before_counted) = (counted(held), counted(before));
+        if after != before_counted {
+            used.set(used.get() + after - before_counted);
+            self.budget.make_room();
+        }
         if held < before {
             self.budget.gave_back();
         }
+    }
+}
+
+impl Drop for BufferBudget {
+    fn drop(&mut self) {
+        AlignedBuf::keep_long(0);
+        AlignedBuf::give_back_long();
     }
 }
 
@@ -164,6 +187,26 @@ mod tests {
         assert!(a.may_add(1, &wake));
         drop(a);
         assert_eq!(budget.used.get(), 0);
+    }
+
+    #[test]
+    fn read_buffers_are_kept_in_what_connections_leave() {
+        let budget = BufferBudget::new(4 * FREE, 1);
+        let long = || AlignedBuf::for_read(2 * FREE);
+        drop([long(), long(), long()]);
+        assert_eq!(AlignedBuf::kept_long(), 4 * FREE);
+        let share = budget.share();
+        share.set(2 * FREE);
+        assert_eq!(AlignedBuf::kept_long(), 2 * FREE, "the first 64 KiB of a connection are free");
+        share.set(9 * FREE);
+        assert_eq!(AlignedBuf::kept_long(), 0);
+        drop(long());
+        assert_eq!(AlignedBuf::kept_long(), 0);
+        share.set(0);
+        drop(long());
+        assert_eq!(AlignedBuf::kept_long(), 2 * FREE);
+        drop((share, budget));
+        assert_eq!(AlignedBuf::kept_long(), 0, "the front end has closed");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::Instant;
 use afterglow_engine::Backpressure;
 use afterglow_memcache::{CloseReason, Decoded, Decoder, LogEntry};
 use compio::BufResult;
+use compio::buf::IoVectoredBuf;
 use compio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use futures_util::future::{Either, select};
 
@@ -19,6 +20,7 @@ use super::answers::Answers;
 use super::budget::FREE;
 use super::metering;
 use super::options::REQUESTS_PER_EVENT;
+use super::outgoing::Outgoing;
 use super::reactor_state::{Info, MemcacheReactorState};
 use super::session::{MemcacheSession, Performed};
 use super::shared::MemcacheShared;
@@ -173,6 +175,19 @@ struct MemcacheConnection<S> {
     over: bool,
 }
 
+/// Writes all of it; how many bytes that were, and what was written.
+async fn write<S: Stream>(stream: &mut S, mut out: Outgoing) -> (io::Result<()>, usize, Outgoing) {
+    if out.shared() > 0 {
+        let len = out.total_len();
+        let BufResult(result, out) = stream.write_vectored_all(out).await;
+        return (result, len, out);
+    }
+    let text = std::mem::take(out.text());
+    let len = text.len();
+    let BufResult(result, text) = stream.write_all(text).await;
+    (result, len, Outgoing::of_text(text))
+}
+
 /// What to do when nothing more can be done.
 enum Pause {
     /// Read until there are so many bytes.
@@ -284,19 +299,23 @@ impl<S: Stream> MemcacheConnection<S> {
     async fn send(&mut self) -> io::Result<usize> {
         let mut total = 0;
         loop {
-            let mut buffer = Vec::new();
-            if !self.answers.take(&mut buffer) && !self.transport.wants_write() {
+            let mut out = Outgoing::default();
+            if !self.answers.take(&mut out) && !self.transport.wants_write() {
                 break;
             }
-            let plain = buffer.len();
-            self.transport.seal(&mut buffer)?;
+            let held = out.held();
+            if self.transport.is_tls() {
+                let mut text = out.into_text();
+                self.transport.seal(&mut text)?;
+                out = Outgoing::of_text(text);
+            }
             self.info.writing_since.set(Some(self.session.reactor_state.front_end.store.now()));
-            let len = buffer.len();
-            let BufResult(result, buffer) = self.stream.write_all(buffer).await;
+            let (result, len, sent) = write(&mut self.stream, out).await;
             self.info.writing_since.set(None);
             result?;
-            self.answers.put_back(buffer);
-            self.answers.sent(plain);
+            // Counted as sent before its memory goes: a read buffer is kept where there is room.
+            self.answers.sent(held);
+            self.answers.put_back(sent.into_sent());
             self.session.reactor_state.metrics.bytes_sent.add(len as u64);
             total += len;
         }

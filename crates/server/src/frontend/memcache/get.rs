@@ -4,12 +4,14 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use afterglow_engine::{Hit, Lookup, MissReason, PREFETCHED};
+use afterglow_engine::device::AlignedBuf;
+use afterglow_engine::{FlashRead, Hit, Lookup, MissReason, PREFETCHED};
 use afterglow_memcache::{Action, Get, Keys, Operation, Outcome, Reply};
 
 use super::answers::Slot;
 use super::metering::slow;
 use super::modify::{begin, change};
+use super::outgoing::Outgoing;
 use super::reactor_state::MemcacheReactorState;
 use super::session::{MemcacheSession, Performed};
 use super::store::Store;
@@ -71,7 +73,7 @@ impl MemcacheSession {
                     get,
                     ReadOutcome::Hit(&hit),
                     reply,
-                    |write| self.answers.push(write),
+                    |write| self.answers.push_sharing(write),
                 );
                 self.at_once.add(if is_hit { Path::Dram } else { Path::Miss });
                 Performed::Done
@@ -83,18 +85,21 @@ impl MemcacheSession {
                     get,
                     ReadOutcome::Miss(reason),
                     reply,
-                    |write| self.answers.push(write),
+                    |write| self.answers.push_sharing(write),
                 );
                 self.at_once.add(Path::Miss);
                 Performed::Done
             }
             Lookup::Flash(read) => {
-                if !self.answers.has_room(read.len() as usize) {
+                let held = AlignedBuf::read_capacity(read.len() as usize);
+                if !self.answers.has_room(held) {
                     // The key is looked up again when there is space, and counted then.
                     read.take_back();
                     return Performed::Blocked;
                 }
-                let slot = self.answers.reserve(key, false, read.len() as usize);
+                // Before it is counted as held: what is kept for reads shrinks by what others hold.
+                let buf = AlignedBuf::for_read(read.len() as usize);
+                let slot = self.answers.reserve(key, false, held);
                 let task = ReadTask {
                     reactor_state: self.reactor_state.clone(),
                     key: key.into(),
@@ -102,7 +107,7 @@ impl MemcacheSession {
                     reply: reply.clone().into_owned(),
                     received: self.received,
                 };
-                compio::runtime::spawn(task.run(Lookup::Flash(read), slot)).detach();
+                compio::runtime::spawn(task.run(read, buf, slot)).detach();
                 Performed::Done
             }
         }
@@ -123,7 +128,7 @@ fn get_answer(
     get: Get,
     found: ReadOutcome<'_>,
     reply: &Reply<'_>,
-    push: impl FnOnce(&mut dyn FnMut(&mut Vec<u8>)),
+    push: impl FnOnce(&mut dyn FnMut(&mut Outgoing)),
 ) -> bool {
     let store = &reactor_state.front_end.store;
     let mut is_hit = false;
@@ -133,7 +138,7 @@ fn get_answer(
             ReadOutcome::Miss(_) => false,
         };
         if !is_hit {
-            reply.outcome(key, &Outcome::Missing, None, 0, out);
+            reply.outcome(key, &Outcome::Missing, None, 0, out.text());
         }
     });
     let looked_up = match found {
@@ -170,15 +175,19 @@ struct ReadTask {
 }
 
 impl ReadTask {
-    async fn run(self, mut lookup: Lookup, slot: Slot) {
+    /// `buf` is for the first read.
+    async fn run(self, read: FlashRead, buf: AlignedBuf, slot: Slot) {
         let timed = self.reactor_state.metrics.slow.is_on();
         let mut waited = Duration::ZERO;
+        let (mut lookup, mut buf) = (Lookup::Flash(read), Some(buf));
         let found = loop {
             match lookup {
                 Lookup::Flash(read) => {
                     let began = timed.then(Instant::now);
-                    let bytes =
-                        self.reactor_state.read(read.device(), read.offset(), read.len()).await;
+                    // A record that moved is read again, and then its length may be another.
+                    let fresh = || AlignedBuf::for_read(read.len() as usize);
+                    let buf = buf.take().unwrap_or_else(fresh);
+                    let bytes = self.reactor_state.read(read.device(), read.offset(), buf).await;
                     waited += began.map_or(Duration::ZERO, |began| began.elapsed());
                     lookup = read.finish(bytes);
                 }
@@ -202,8 +211,9 @@ impl ReadTask {
         let what =
             found.as_ref().map_or_else(|reason| ReadOutcome::Miss(*reason), ReadOutcome::Hit);
         let cfd = slot.cfd();
-        let is_hit =
-            get_answer(&reactor_state, (&key, cfd), get, what, &reply, |write| slot.answer(write));
+        let is_hit = get_answer(&reactor_state, (&key, cfd), get, what, &reply, |write| {
+            slot.answer_sharing(write)
+        });
         let path = if is_hit { Path::Flash } else { Path::Miss };
         reactor_state.metrics.took(path, received.elapsed(), || SlowRequest {
             flash: Some(waited),

@@ -30,6 +30,7 @@ mod metering;
 mod modify;
 mod object;
 mod options;
+mod outgoing;
 mod perform;
 mod reactor_state;
 mod recency;

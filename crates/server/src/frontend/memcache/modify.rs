@@ -4,12 +4,14 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use afterglow_engine::device::AlignedBuf;
 use afterglow_engine::{Change, Hit, MissReason, Modified, Modify, Tier};
 use afterglow_memcache::{Action, Operation, Outcome};
 
 use super::answers::Slot;
 use super::delete::{is_blind_delete, remove_unseen};
 use super::metering;
+use super::outgoing::Outgoing;
 use super::reactor_state::MemcacheReactorState;
 use super::session::{MemcacheSession, Performed};
 use super::store::{FoundBefore, mode};
@@ -42,7 +44,8 @@ impl MemcacheSession {
             let reactor_state = &self.reactor_state;
             let mut path = Path::Write;
             let cfd = self.answers.cfd();
-            self.answers.push(|out| path = finish(reactor_state, &shared, modified, cfd, out));
+            self.answers
+                .push_sharing(|out| path = finish(reactor_state, &shared, modified, cfd, out));
             self.at_once.add(path);
             return Performed::Done;
         }
@@ -55,12 +58,12 @@ impl MemcacheSession {
             Action::Get(_) | Action::Delete(_) | Action::Arithmetic(_) => 0,
         };
         let expected = match modify {
-            Modify::Flash(read) if !self.answers.has_room(read.len() as usize + stores) => {
+            Modify::Flash(read) if !self.answers.has_room(held(read.len()) + stores) => {
                 // It is looked up again when there is room.
                 read.take_back();
                 return Performed::Blocked;
             }
-            Modify::Flash(ref read) => read.len() as usize + stores,
+            Modify::Flash(ref read) => held(read.len()) + stores,
             Modify::Done(_) | Modify::Later(_) => granted + stores,
         };
         let slot = self.answers.reserve(&shared.key, true, expected);
@@ -68,6 +71,11 @@ impl MemcacheSession {
         compio::runtime::spawn(change(reactor_state, shared, modify, slot, received)).detach();
         Performed::Done
     }
+}
+
+/// Bytes that a read of so many from flash takes.
+fn held(len: u32) -> usize {
+    AlignedBuf::read_capacity(len as usize)
 }
 
 /// Begins a read-modify-write. `grants` says whether there is room for a value to be answered with;
@@ -116,7 +124,7 @@ pub(super) async fn change<F>(
         remove_unseen(&reactor_state, &operation.key).await;
     }
     let (mut path, cfd) = (Path::Write, slot.cfd());
-    slot.answer(|out| match outcome {
+    slot.answer_sharing(|out| match outcome {
         Ok(modified) => path = finish(&reactor_state, &operation, &modified, cfd, out),
         Err(reason) => {
             tracing::debug!(?reason, "an object could not be read to be changed");
@@ -133,7 +141,8 @@ pub(super) async fn change<F>(
             count_read(&reactor_state, &operation.action, Err(reason));
             let Operation { key, action, .. } = &*operation;
             reactor_state.front_end.log_change(key, action, Err(reason), &failed, cfd);
-            operation.reply.outcome(&operation.key, &failed, mode(&operation.action), 0, out);
+            let (mode, out) = (mode(&operation.action), out.text());
+            operation.reply.outcome(&operation.key, &failed, mode, 0, out);
         }
     });
     reactor_state.metrics.took(path, received.elapsed(), || {
@@ -153,7 +162,8 @@ where
             Modify::Done(outcome) => return outcome,
             Modify::Later(pending) => return Ok(pending.await),
             Modify::Flash(read) => {
-                let bytes = reactor_state.read(read.device(), read.offset(), read.len()).await;
+                let buf = AlignedBuf::for_read(read.len() as usize);
+                let bytes = reactor_state.read(read.device(), read.offset(), buf).await;
                 read.finish(bytes)
             }
         };
@@ -181,7 +191,7 @@ fn finish(
     operation: &Operation<'_>,
     modified: &Modified<FoundBefore>,
     cfd: i32,
-    out: &mut Vec<u8>,
+    out: &mut Outgoing,
 ) -> Path {
     let Operation { key, action, reply } = operation;
     reactor_state.metrics.hot.see(|| Seen::Key(key));

@@ -144,14 +144,19 @@ impl MemcacheReactorState {
         self.connections.borrow().values().cloned().collect()
     }
 
-    /// Reads from a device on this reactor's ring.
-    pub async fn read(&self, device: DeviceId, offset: u64, len: u32) -> io::Result<AlignedBuf> {
+    /// Fills `buf` from a device, on this reactor's ring.
+    pub async fn read(
+        &self,
+        device: DeviceId,
+        offset: u64,
+        buf: AlignedBuf,
+    ) -> io::Result<AlignedBuf> {
         let Some(file) = self.flash.get(usize::from(device.0)).and_then(Option::as_ref) else {
             return Err(io::ErrorKind::NotFound.into());
         };
         self.counts.flash_reads.inc();
         let _under_way = self.metrics.flash_reads.one_more();
-        let bytes = read_flash(file, offset, len).await;
+        let bytes = read_flash(file, offset, buf).await;
         self.counts.flash_reads_done.inc();
         self.counts.flash_bytes.add(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64));
         bytes

@@ -15,6 +15,7 @@ use bytes::Bytes;
 
 use super::flush::{FlushSchedule, Flushed};
 use super::object;
+use super::outgoing::{Outgoing, SharingSink};
 use super::recency::Recency;
 
 /// The namespace that objects live in.
@@ -142,7 +143,7 @@ impl Store {
         hit: &Hit,
         reply: &Reply<'_>,
         silent: bool,
-        out: &mut Vec<u8>,
+        out: &mut Outgoing,
     ) -> bool {
         let now = self.now();
         let Some(mut item) = object::decode(hit) else { return false };
@@ -154,7 +155,7 @@ impl Store {
             self.recency.used(place, now, true);
         }
         let outcome = Outcome::Found { item, expiry: item.expiry, won: false };
-        reply.outcome(key, &outcome, None, now, out);
+        reply.outcome(key, &outcome, None, now, &mut SharingSink::new(out, &hit.value));
         true
     }
 
@@ -258,7 +259,7 @@ impl Store {
         modified: &Modified<FoundBefore>,
         reply: &Reply<'_>,
         count: impl FnOnce(&Outcome<'_>),
-        out: &mut Vec<u8>,
+        out: &mut Outgoing,
     ) {
         let FoundBefore { found, now, .. } = &modified.returned;
         let item = found.as_ref().and_then(|hit| self.item(key, hit, *now));
@@ -283,7 +284,14 @@ impl Store {
             self.recency.used(Recency::place(key), *now, true);
         }
         count(&outcome);
-        reply.outcome(key, &outcome, mode(action), *now, out);
+        let mode = mode(action);
+        match found {
+            Some(hit) => {
+                let mut sink = SharingSink::new(out, &hit.value);
+                reply.outcome(key, &outcome, mode, *now, &mut sink);
+            }
+            None => reply.outcome(key, &outcome, mode, *now, out.text()),
+        }
     }
 }
 

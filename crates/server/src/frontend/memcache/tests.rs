@@ -21,6 +21,7 @@ use parking_lot::{Condvar, Mutex};
 use tempfile::TempDir;
 
 use super::connection::{self, Ends};
+use super::outgoing::Outgoing;
 use super::reactor_state::MemcacheReactorState;
 use super::session::{MemcacheSession, Performed};
 use super::shared::MemcacheShared;

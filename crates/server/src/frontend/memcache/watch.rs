@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use afterglow_engine::device::AlignedBuf;
 use afterglow_memcache::CloseReason;
 
 use super::reactor_state::MemcacheReactorState;
@@ -16,15 +17,22 @@ pub(super) const STALL: u64 = 10;
 /// A connection on which nothing has come for so long gives back the memory that it keeps for
 /// answers.
 const REST: u64 = 2;
+/// So often read buffers that nobody has used since are given back, in seconds.
+const UNUSED: u64 = 10;
 /// How often it is looked for connections that stand still.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Looks at them until the front end is closed.
 pub async fn watch(front_end: Arc<MemcacheShared>) {
     let reactor_state = MemcacheReactorState::of(&front_end);
+    let mut looks = 0;
     while !front_end.closed.load(Ordering::Acquire) {
         compio::time::sleep(POLL_INTERVAL).await;
         look(&reactor_state, front_end.store.now());
+        looks += 1;
+        if looks % UNUSED == 0 {
+            AlignedBuf::give_back_unused_long();
+        }
     }
 }
 

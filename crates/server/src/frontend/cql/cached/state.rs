@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use afterglow_engine::device::{DeviceId, DeviceSet};
+use afterglow_engine::device::{AlignedBuf, DeviceId, DeviceSet};
 use afterglow_engine::{FlashRead, Hit, Lookup};
 use afterglow_rowcache::entry::Row;
 use afterglow_rowcache::gate::Ticket;
@@ -174,7 +174,8 @@ impl CachedState {
             let device = self.flash.get(usize::from(flash.device().0));
             let device = device.ok_or(MissReason::Device)?;
             let under_way = metrics.flash_reads.one_more();
-            let bytes = read_flash(device, flash.offset(), flash.len()).await;
+            let buf = AlignedBuf::for_read(flash.len() as usize);
+            let bytes = read_flash(device, flash.offset(), buf).await;
             drop(under_way);
             match flash.finish(bytes) {
                 Lookup::Hit(hit) => return Ok(hit),

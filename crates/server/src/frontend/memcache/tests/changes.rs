@@ -124,9 +124,9 @@ fn carry_out(opened: &Opened, line: String) -> (bool, usize) {
             panic!("not a request: {line}");
         };
         let blocked = matches!(session.perform(request), Performed::Blocked);
-        let mut bytes = Vec::new();
-        answers.take(&mut bytes);
-        (blocked, bytes.len())
+        let mut out = Outgoing::default();
+        answers.take(&mut out);
+        (blocked, out.into_text().len())
     });
     carried.expect("the reactor runs")
 }

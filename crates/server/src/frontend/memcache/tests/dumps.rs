@@ -48,9 +48,9 @@ fn torn(opened: &Opened) -> (String, Performed) {
                 performed => break performed,
             }
         };
-        let mut said = Vec::new();
+        let mut said = Outgoing::default();
         answers.take(&mut said);
-        (String::from_utf8(said).unwrap(), performed)
+        (String::from_utf8(said.into_text()).unwrap(), performed)
     });
     torn.expect("the reactor runs")
 }
