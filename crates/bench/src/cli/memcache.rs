@@ -20,7 +20,7 @@ pub(super) struct Memcache {
         value_enum,
         value_name = "PARTS",
         value_delimiter = ',',
-        default_value = "flash,dram,sets,sweep"
+        default_value = "flash,dram,sets,large,sweep"
     )]
     parts: Vec<memcache::Part>,
     /// Bytes of values on flash
@@ -48,6 +48,14 @@ pub(super) struct Memcache {
     /// Connections
     #[arg(long, value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections: u16,
+    /// Sizes of large values, up to 4095KiB
+    #[arg(
+        long,
+        value_name = "SIZES",
+        value_delimiter = ',',
+        default_value = "128KiB,256KiB,1MiB,4095KiB"
+    )]
+    large_value: Vec<Size>,
     /// Sizes of values of the sweep
     #[arg(
         long,
@@ -80,6 +88,12 @@ pub(super) fn options(o: &Memcache) -> Result<memcache::MemcacheOptions, Failure
             )));
         }
     }
+    let most = (4 << 20) - memcache::BESIDES as u64;
+    if let Some(size) = o.large_value.iter().find(|size| !(1..=most).contains(&size.get())) {
+        return Err(Failure::usage(format!(
+            "error: a large value of {size}: choose one of 1B to 4095KiB"
+        )));
+    }
     Ok(memcache::MemcacheOptions {
         dir: o.dir.clone(),
         program: server()?,
@@ -93,6 +107,7 @@ pub(super) fn options(o: &Memcache) -> Result<memcache::MemcacheOptions, Failure
         extstore_threads: numbers(&o.extstore_threads),
         extstore_fill: o.extstore_fill,
         connections: o.connections.into(),
+        large_values: bytes(&o.large_value),
         sweep_values: bytes(&o.sweep_value),
         sweep_connections: numbers(&o.sweep_connections),
         seconds: o.seconds,

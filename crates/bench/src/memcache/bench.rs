@@ -14,6 +14,8 @@ pub enum Part {
     Dram,
     /// Sets sustained, and what they do to reads.
     Sets,
+    /// Gets of large values from DRAM and flash, beside memcached.
+    Large,
     /// Sizes of values and numbers of connections, as plots.
     Sweep,
 }
@@ -46,6 +48,8 @@ pub struct MemcacheOptions {
     pub extstore_fill: f64,
     /// Connections.
     pub connections: usize,
+    /// Sizes of large values.
+    pub large_values: Vec<usize>,
     /// Sizes of the sweep.
     pub sweep_values: Vec<usize>,
     /// Numbers of connections of the sweep.

@@ -7,6 +7,7 @@
 mod bench;
 mod dram;
 mod flash;
+mod large;
 mod row;
 mod servers;
 mod sets;
@@ -16,6 +17,7 @@ use super::{BenchError, report::Report, store::Scratch};
 
 use bench::MemcacheBench;
 pub use bench::{MemcacheOptions, Part};
+pub use large::BESIDES;
 pub use servers::{Memcached, find_memcached};
 
 /// `afterglow-bench memcache`.
@@ -34,6 +36,7 @@ pub fn memcache(options: &MemcacheOptions) -> Result<Report, BenchError> {
             Part::Flash => flash::measure(&mut bench)?,
             Part::Dram => dram::measure(&mut bench)?,
             Part::Sets => sets::measure(&mut bench)?,
+            Part::Large => large::measure(&mut bench)?,
             Part::Sweep => sweep::measure(&mut bench)?,
         }
         bench.scratch.clear()?;

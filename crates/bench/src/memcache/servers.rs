@@ -26,8 +26,8 @@ const TRIES: u32 = 15;
 const CONNECTIONS: usize = 2048;
 /// What the names of Afterglow's threads begin with that answer clients.
 const REACTORS: &str = "reactor-";
-/// What an object may count, where segments are large enough: values of 1 MiB.
-const ITEM: &str = "1100KiB";
+/// What an object may count, where segments are large enough.
+const ITEM: &str = "4MiB";
 
 /// A memcached that can be run.
 #[derive(Clone, Debug)]
@@ -129,7 +129,7 @@ impl Server {
         let (host, port) = address.split_once(':').unwrap_or((&address, "11211"));
         let mut command = Command::new(&program.0);
         command
-            .args(["-u", "root", "-l", host, "-p", port, "-U", "0", "-t", "1", "-I", "2m"])
+            .args(["-u", "root", "-l", host, "-p", port, "-U", "0", "-t", "1", "-I", "8m"])
             .args(["-m", &(memory >> 20).to_string(), "-c", &CONNECTIONS.to_string()]);
         if let Some(Extstore { path, mebibytes, threads }) = extstore {
             let options = format!(

@@ -80,9 +80,10 @@ fn axis(
     };
     let note = "Gets, one outstanding on each connection, a run a point. Server on the first core, load on the second.";
     let mut section = Section::new(format!("sweep over {name}"), note);
-    let (mut rates, mut medians, mut tails) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut rates, mut medians, mut tails, mut cpu) =
+        <(Vec<_>, Vec<_>, Vec<_>, Vec<_>)>::default();
     for &side in sides {
-        let mut lines = (Vec::new(), Vec::new(), Vec::new());
+        let mut lines = <(Vec<_>, Vec<_>, Vec<_>, Vec<_>)>::default();
         let mut current: Option<(usize, Server)> = None;
         // Other objects at each point: those of the last are in DRAM.
         for (seed, point) in (1..).zip(points) {
@@ -99,6 +100,7 @@ fn axis(
             lines.0.push((x(point), run.per_second));
             lines.1.push((x(point), run.latency.p50_us));
             lines.2.push((x(point), run.latency.p99_us));
+            lines.3.push((x(point), run.cpu_us_per_operation));
             let name =
                 format!("{}, {} B, {} connections", side.name(), point.value, point.connections);
             section.series.push(Series { name, runs: vec![run] });
@@ -107,11 +109,13 @@ fn axis(
         rates.push((side.name().to_owned(), lines.0));
         medians.push((side.name().to_owned(), lines.1));
         tails.push((side.name().to_owned(), lines.2));
+        cpu.push((side.name().to_owned(), lines.3));
     }
     for (what, y, lines) in [
         ("Throughput", "gets/s", rates),
         ("Median latency", "us", medians),
         ("99th percentile", "us", tails),
+        ("CPU of the server", "us a get", cpu),
     ] {
         let title = format!("{what} over {name}");
         let (x, y) = (label.to_owned(), y.to_owned());
