@@ -13,9 +13,9 @@
 //! - The two take at most 1/[`SHARE`] of the tier's budget, and have [`MOST`] objects each at most.
 //!   So a large tier samples few of its requests.
 //! - The contest needs to know what was asked for lately. Its sketch has 8 bytes for each object
-//!   while it is followed, and forgets within 20 requests for each: a longer memory follows too late, a shorter one has
-//!   forgotten a loop before its next round. The sketch of the shard is one for flash, whose memory
-//!   is longer by as much as flash is larger.
+//!   while it is followed, and forgets within 20 requests for each. A longer memory follows too
+//!   late, a shorter one has forgotten a loop before its next round. The sketch of the shard is one
+//!   for flash, whose memory is longer by as much as flash is larger.
 //! - What a trial takes is put by in small steps, before it begins. Otherwise many objects would
 //!   be evicted at once.
 //! - Hits are compared within the same requests, so that chance is small. They are halved after
