@@ -207,8 +207,10 @@ fn the_memcache_front_end_is_measured_in_sweeps() {
         names.iter().any(|section| section["name"] == "sweep over sizes of values"),
         "{report:#}"
     );
-    assert_eq!(report["plots"].as_array().unwrap().len(), 6);
-    assert!(page.contains("Throughput over sizes of values"), "{page}");
+    assert_eq!(report["plots"].as_array().unwrap().len(), 8);
+    for plot in ["Throughput over sizes of values", "CPU of the server over sizes of values"] {
+        assert!(page.contains(plot), "{page}");
+    }
 }
 
 #[test]
