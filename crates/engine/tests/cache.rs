@@ -258,7 +258,7 @@ fn another_format_is_refused_by_name() {
     state[8] = 99;
     std::fs::write(&path, &state).unwrap();
     let message = Cache::open(config(dir.path(), IoEngine::Auto)).unwrap_err().to_string();
-    assert!(message.contains("format 99") && message.contains("reads format 2"), "{message}");
+    assert!(message.contains("format 99") && message.contains("reads format 3"), "{message}");
 }
 
 #[test]
