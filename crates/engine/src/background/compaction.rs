@@ -27,7 +27,6 @@ use super::Background;
 use super::parts::compaction::CompactionRun;
 use crate::checkpoint_pace::{changes_between, journal_share};
 use crate::format::kill_run::{self, PARTS};
-use crate::format::state::KillLog;
 
 /// A run is this part of the journal.
 const SHARE: u64 = 8;
@@ -231,10 +230,11 @@ impl Background {
         // What cannot be removed is tried at the next start.
         self.compaction.unremoved |= self.core.state.files().remove(&kill_run::name(slot)).is_err();
         if !self.compaction.unremoved && self.compaction.stale.is_empty() {
-            let lower = |log: &mut KillLog| {
+            // Where it cannot be said, the next start looks for the files in vain.
+            let _ = self.core.state.update(|state| {
+                let log = &mut state.kill_log;
                 log.slots = log.runs.iter().map(|run| run.slot + 1).max().unwrap_or(0);
-            };
-            let _ = self.core.state.update(|state| lower(&mut state.kill_log));
+            });
         }
     }
 }

@@ -13,7 +13,7 @@ fn budget(bytes: usize) -> usize {
 }
 
 /// A hash as spread out as a real one.
-fn hash(key: u64) -> u64 {
+pub(super) fn hash(key: u64) -> u64 {
     (key + 1)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
         .rotate_left(29)

@@ -78,8 +78,7 @@ impl PolicyTrial {
 
     /// Asks for what counting a request for an object will look at.
     pub fn prefetch(&self, hash: u64) {
-        let popularity = self.running.as_ref().and_then(|running| running.popularity.as_ref());
-        if let Some(popularity) = popularity {
+        if let Some(popularity) = self.counts() {
             popularity.prefetch(hash);
         }
     }
@@ -133,8 +132,12 @@ impl PolicyTrial {
     /// Requests for an object that were counted lately, at most 15; 0 while no contest is on.
     #[must_use]
     pub fn popularity(&self, hash: u64) -> u8 {
-        let popularity = self.running.as_ref().and_then(|running| running.popularity.as_ref());
-        popularity.map_or(0, |popularity| popularity.estimate(hash))
+        self.counts().map_or(0, |popularity| popularity.estimate(hash))
+    }
+
+    /// What the tier's own contest goes by, while one is on.
+    fn counts(&self) -> Option<&FrequencySketch> {
+        self.running.as_ref()?.popularity.as_ref()
     }
 
     /// Adds an object to `tier`, where it is not yet. What it evicts is forgotten: for a replay,

@@ -2,18 +2,11 @@
 
 use super::dram::EvictionPolicy;
 use super::fifo::Queue;
+use super::tests::hash;
 use super::*;
 
 /// Bytes of the objects that are replayed.
 const LEN: usize = 1_000;
-
-/// A hash as spread out as a real one.
-fn hash(key: u64) -> u64 {
-    (key + 1)
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .rotate_left(29)
-        .wrapping_mul(0xd6e8_feb8_6659_fd93)
-}
 
 fn object(key: u64, len: usize) -> DramEntry {
     DramEntry {
