@@ -35,9 +35,14 @@ STALE_MESSAGES = 3
 HOLD = ("--unknown-outcome-hold", "30m")
 
 
+def others(nodes):
+    """The contact points beyond the first one, which is named apart."""
+    return tuple(part for node in nodes[1:] for part in ("--backend", node.contact))
+
+
 def options(nodes):
-    """Of instances over these nodes; the first one is named apart."""
-    return (*HOLD, *(part for node in nodes[1:] for part in ("--backend", node.contact)))
+    """Of instances over these nodes."""
+    return (*HOLD, *others(nodes))
 
 
 class Shared:

@@ -20,6 +20,7 @@ from afterglow_e2e.ring import Ring
 from . import ring_faults, watch
 from .clients import Clients
 from .faults import Clock
+from .holders import others
 from .ring_faults import RingFaults
 from .ring_holders import RingHolders
 from .runs import BACK, Run
@@ -43,9 +44,11 @@ VERDICT = re.compile(
 
 
 class Instances:
-    """A ring whose instances have their own clocks, and hosts if there is a network."""
+    """A ring whose instances have their own clocks, and hosts if there is a network. `nodes` beyond
+    the first are contact points too: an instance that lost its files may begin while one is down.
+    """
 
-    def __init__(self, contact, count, folder, profile=None, network=None):
+    def __init__(self, contact, count, folder, profile=None, network=None, nodes=()):
         self.clocks = [Clock(folder, f"clock-{n}") for n in range(count)]
         hosts = network.hosts if network else [None] * count
         homes = [
@@ -54,7 +57,7 @@ class Instances:
             else ("127.0.0.1", clock.wrapper)
             for host, clock in zip(hosts, self.clocks, strict=True)
         ]
-        extra = ("--unknown-outcome-hold", f"{HOLD}s")
+        extra = ("--unknown-outcome-hold", f"{HOLD}s", *others(nodes))
         self.ring = Ring(contact, count, folder, profile, extra=extra, homes=homes)
         self.network = network
 
@@ -265,7 +268,7 @@ def holders(seed, ring, nodes, folder, profile):
 def campaign(options, nodes, relay, contact, network, folder):
     """(runs, of them fine)."""
     fine, runs, done, began = 0, 0, [], time.monotonic()
-    with Instances(contact, options.ring, folder, options.profile, network) as instances:
+    with Instances(contact, options.ring, folder, options.profile, network, nodes) as instances:
         while runs < options.runs and time.monotonic() - began < options.limit:
             seed = f"{options.seed}-{runs}"
             if len(nodes) > 1 and runs % 4 == 2:
