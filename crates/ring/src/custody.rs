@@ -6,7 +6,7 @@
 //! * A shard that came without its old owner's holds is not filled for the time of a hold. The old
 //!   owner's writes are not known.
 //! * A row that is pulled from the old owner is installed if no later epoch has its dirty bit set.
-//! * All of this survives the process. At the next start every write in flight has an unknown
+//! * All of this but the dirty bits survives the process. At the next start every write in flight has an unknown
 //!   outcome. [`Durable`] is what is kept; a restart without it drops all rows.
 //! * Or the gates are kept beside the rows, and [`Kept`] is what survives. A successor then knows
 //!   neither the gates nor their holds: see `unseen.rs`.
@@ -152,6 +152,8 @@ impl Custody {
             rows.drop_all();
             return Self::default();
         }
+        // The settings may have changed since, and others may have written past the ring.
+        custody.distrust_older();
         let open: Vec<_> = custody.permits.open().collect();
         let until = now + config.intent();
         custody.permits = Permits::default();
@@ -219,8 +221,12 @@ impl Custody {
                 _ if first => {}
                 _ => {
                     coverage_mark!(TakenWeakly);
-                    self.weak.insert(number, hold);
-                    if !old.is_some_and(|old| is_takeover(old, map, number)) {
+                    if old.is_some_and(|old| is_takeover(old, map, number)) {
+                        self.weak.insert(number, hold);
+                    } else {
+                        // Permits of the old owner may still be valid: it has left as the last
+                        // member, or a version was missed.
+                        self.weak.insert(number, hold.max(now + config.intent()));
                         self.unseen.close(number, now + config.stretched(config.lease));
                     }
                 }
@@ -379,7 +385,7 @@ impl Custody {
         {
             return Look::Hit(row);
         }
-        if !self.may_fill(shard as u16, key.token, now) {
+        if rows.is_held(key) || !self.may_fill(shard as u16, key.token, now) {
             return Look::Pass;
         }
         let weak = self.is_weak(shard as u16, now);

@@ -212,6 +212,34 @@ fn a_shard_that_was_taken_over_is_filled_weakly_at_once() {
     assert_eq!(fills(&new, TOKEN, 0), Some(true));
 }
 
+/// The old owner has left as the last member, so nobody has a snapshot.
+#[test]
+fn a_shard_that_its_owner_has_left_is_not_filled_while_its_permits_may_be_valid() {
+    let config = Config { hold: Config::default().lease / 100, ..Config::default() };
+    let mut left = map().next();
+    left.give(0, None);
+    let mut taken = left.next();
+    taken.give(0, Some(NEW));
+    let mut new = Custody { begun: true, ..Custody::default() };
+    adopt(&mut new, &left, None, NEW, &config);
+    adopt(&mut new, &taken, Some(&left), NEW, &config);
+    let fills = |now| new.fill_terms(&taken, NEW, TOKEN, now).map(|terms| terms.weak);
+    assert_eq!(fills(config.intent() - 1), None, "the last write may be applied a hold later");
+    assert_eq!(fills(config.intent()), Some(false));
+}
+
+/// The settings may have changed since, and others may have written past the ring.
+#[test]
+fn dirty_bits_of_before_a_restart_vouch_for_nothing() {
+    let config = Config::default();
+    let mut old = Custody { begun: true, ..Custody::default() };
+    adopt(&mut old, &map(), Some(&map()), OLD, &config);
+    assert_eq!(old.dirty_epochs(0), [1]);
+    let durable = Durable::of(old);
+    let restored = Custody::restore(durable, 0, &config, &mut crate::sim::rows());
+    assert_eq!(restored.dirty_epochs(0), [0; 0]);
+}
+
 #[test]
 fn the_next_owner_takes_shards_of_a_restarted_one_for_weak() {
     let config = beside_rows();

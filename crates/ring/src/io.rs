@@ -25,6 +25,11 @@ pub trait Rows {
     fn is_idle(&self) -> bool {
         false
     }
+    /// Whether a row may not be cached now: an earlier process has granted a write to it that may
+    /// still be applied, and the rows know of that. Each read of it asks the database itself.
+    fn is_held(&self, _key: &RowKey) -> bool {
+        false
+    }
     /// Caches a row; for a short time only if it is `weak`, so that it may miss writes.
     fn install(&mut self, key: &RowKey, epoch: u64, row: Option<Vec<u8>>, weak: bool);
     /// A write begins: its rows are forgotten, and may not be cached before it has ended. Comes

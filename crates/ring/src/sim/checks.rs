@@ -121,7 +121,7 @@ impl World {
                 && map.shards[shard] == truth.shards[shard]
                 && member.custody().serves(map, owner, shard)
                 && !member.custody().knows_of_a_write(map, token, now)
-                && !node.rows.is_held(token)
+                && !node.rows.holds(token)
             {
                 wrong = Some(format!("m{from} writes row {row}, which {owner:?} does not know"));
             }

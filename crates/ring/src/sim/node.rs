@@ -75,7 +75,7 @@ impl SimRows {
     }
 
     /// Whether an earlier process has granted a write to this token that may still be applied.
-    pub fn is_held(&self, token: i64) -> bool {
+    pub fn holds(&self, token: i64) -> bool {
         let touches = |scope: &Scope| matches!(scope, Scope::All) || *scope == Scope::Token(token);
         self.held.iter().any(|(scope, until)| *until > self.now && touches(scope))
     }
@@ -93,8 +93,12 @@ impl Rows for SimRows {
         self.idle
     }
 
+    fn is_held(&self, key: &RowKey) -> bool {
+        self.holds(key.token)
+    }
+
     fn install(&mut self, key: &RowKey, epoch: u64, row: Option<Vec<u8>>, weak: bool) {
-        if self.is_held(key.token) {
+        if self.holds(key.token) {
             coverage_mark!(HeldBesideRows);
             return;
         }
