@@ -6,8 +6,8 @@
 //! * A shard that came without its old owner's holds is not filled for the time of a hold. The old
 //!   owner's writes are not known.
 //! * A row that is pulled from the old owner is installed if no later epoch has its dirty bit set.
-//! * All of this but the dirty bits survives the process. At the next start every write in flight has an unknown
-//!   outcome. [`Durable`] is what is kept; a restart without it drops all rows.
+//! * All of this but the dirty bits survives the process. At the next start every write in flight
+//!   has an unknown outcome. [`Durable`] is what is kept; a restart without it drops all rows.
 //! * Or the gates are kept beside the rows, and [`Kept`] is what survives. A successor then knows
 //!   neither the gates nor their holds: see `unseen.rs`.
 
@@ -385,7 +385,11 @@ impl Custody {
         {
             return Look::Hit(row);
         }
-        if rows.is_held(key) || !self.may_fill(shard as u16, key.token, now) {
+        if rows.is_held(key) {
+            coverage_mark!(HeldBesideRows);
+            return Look::Pass;
+        }
+        if !self.may_fill(shard as u16, key.token, now) {
             return Look::Pass;
         }
         let weak = self.is_weak(shard as u16, now);
