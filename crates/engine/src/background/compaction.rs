@@ -139,17 +139,20 @@ impl Background {
         let slot = self.free_slot();
         let (bytes, run) = encoder.finish(slot);
         debug_assert_eq!((run.from, run.to), (positions.start, positions.end));
-        if let Err(error) = core.state.files().replace(&kill_run::name(slot), &bytes) {
-            return self.fail_compaction(now, error);
-        }
-        core.totals.kill_log_bytes.add(bytes.len() as u64);
         let appended = self.appended_since_base();
-        let named = core.state.update(|state| {
-            state.kill_log.slots = state.kill_log.slots.max(slot + 1);
-            state.kill_log.appended = appended;
-            state.kill_log.runs.push(run);
+        let files = core.state.files();
+        let named = files.replace(&kill_run::name(slot), &bytes).and_then(|()| {
+            core.totals.kill_log_bytes.add(bytes.len() as u64);
+            core.state.update(|state| {
+                state.kill_log.slots = state.kill_log.slots.max(slot + 1);
+                state.kill_log.appended = appended;
+                state.kill_log.runs.push(run);
+            })
         });
         if let Err(error) = named {
+            // The file takes space for nothing. If the state file names it nevertheless, the
+            // journal has its entries until a checkpoint makes them needless.
+            self.compaction.stale.push(slot);
             return self.fail_compaction(now, error);
         }
         // The pair of what recovery relies on: nothing is missing between two runs and the journal.

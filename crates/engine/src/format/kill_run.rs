@@ -241,6 +241,22 @@ impl RunHead {
         self.parts.iter().map(|part| part.kills as u64).sum()
     }
 
+    /// Reads the head of the run that the state file means. `read` returns as many bytes from the
+    /// beginning of its file as it is asked for, or all there are.
+    pub fn read(
+        run: &KillRun,
+        uuid: &[u8; 16],
+        epoch: u64,
+        read: impl Fn(usize) -> Option<Vec<u8>>,
+    ) -> Option<Self> {
+        let head = read(HEAD)?;
+        // A run has no more entries than positions. What a damaged header asks for is not read.
+        let most = run.to.checked_sub(run.from)?.saturating_mul(ENTRY).saturating_add(HEAD as u64);
+        let len = head_len(&head).filter(|len| *len as u64 <= most)?;
+        let head = if len > HEAD { read(len)? } else { head };
+        Self::decode(&head, uuid, epoch, run)
+    }
+
     /// The head of the run that the state file means, if `bytes` begin with it.
     #[must_use]
     pub fn decode(bytes: &[u8], uuid: &[u8; 16], epoch: u64, run: &KillRun) -> Option<Self> {

@@ -8,7 +8,7 @@ use super::checkpoints::{FoundCheckpoints, find_checkpoints};
 use super::create::create;
 use super::device_io::read_superblock;
 use super::env::Env;
-use super::kill_log::FoundKillLog;
+use super::kill_log::{self, FoundKillLog};
 use super::members::{Member, find_members, homes_of, in_a_row};
 use super::past::{End, Past};
 use crate::config::Config;
@@ -112,7 +112,8 @@ pub(super) fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Pa
     }
     let state = read_state(config, &*env.meta)?;
     let listed = state.as_ref().is_some_and(|state| !state.devices.is_empty());
-    let slots = state.as_ref().map_or(0, |state| state.kill_log.slots);
+    let known = state.as_ref().map_or(0, |state| state.kill_log.slots);
+    let slots = kill_log::slots(&*env.meta, known);
     let found: Vec<Option<Found>> = (0..infos.len() as u16)
         .map(|d| match read_superblock(&*env.set, d) {
             // Only what it held is lost.

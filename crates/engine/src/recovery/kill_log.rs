@@ -10,7 +10,7 @@
 //! could read it again would pass over.
 
 use crate::device::area::MetaStore;
-use crate::format::kill_run::{self, HEAD, KillRun, RunHead, head_len};
+use crate::format::kill_run::{self, KillRun, RunHead};
 use crate::format::state::{KillLog, StateFile};
 
 /// What was found of the kill log.
@@ -32,7 +32,8 @@ impl FoundKillLog {
 
     /// Looks for what a checkpoint needs from this position on.
     pub(super) fn find(meta: &dyn MetaStore, state: &StateFile, needed: u64) -> Self {
-        let log = state.kill_log.clone();
+        let mut log = state.kill_log.clone();
+        log.slots = slots(meta, log.slots);
         let (mut runs, mut end) = (Vec::new(), needed);
         for run in log.chain(needed) {
             let Some(head) = read_head(meta, state, run) else {
@@ -64,10 +65,15 @@ impl FoundKillLog {
     }
 }
 
+/// How many slots may have files, where the state file knows of so many. More have them if it was
+/// removed or is damaged, or if a run was written and the process died before it was named.
+pub(super) fn slots(meta: &dyn MetaStore, known: u32) -> u32 {
+    let is_there = |slot: &u32| matches!(meta.read_part(&kill_run::name(*slot), 0, 1), Ok(Some(_)));
+    (known..u32::MAX).find(|slot| !is_there(slot)).unwrap_or(u32::MAX)
+}
+
 fn read_head(meta: &dyn MetaStore, state: &StateFile, run: &KillRun) -> Option<RunHead> {
     let name = kill_run::name(run.slot);
-    let head = meta.read_part(&name, 0, HEAD).ok()??;
-    let len = head_len(&head)?;
-    let head = if len > HEAD { meta.read_part(&name, 0, len).ok()?? } else { head };
-    RunHead::decode(&head, &state.uuid, state.journal_epoch, run)
+    let read = |len| meta.read_part(&name, 0, len).ok()?;
+    RunHead::read(run, &state.uuid, state.journal_epoch, read)
 }

@@ -278,21 +278,31 @@ fn a_home_that_can_be_neither_read_nor_written_at_a_start_costs_its_share() {
 #[test]
 fn a_stop_is_clean_although_a_device_that_has_nothing_but_flushes_hangs() {
     let third = DeviceId(2);
-    let setup = Setup { segments: vec![12, 12, 12], ..Setup::plain(1) };
-    let mut world = World::new(&setup);
-    let mut life = world.open();
-    fill(&mut world, &mut life, 0, 180);
-    let kept = on(&world, &life, FIRST, 180);
-    assert!(kept.len() > 20 && !on(&world, &life, third, 180).is_empty(), "no test");
-    life.background.start_close();
-    while !world.machine.is_only_flushed(third) {
-        world.clock.pass(10);
-        world.turn(&mut life);
+    let mut judged = 0;
+    for seed in 0..20 {
+        let setup = Setup { segments: vec![12, 12, 12], ..Setup::plain(seed) };
+        let mut world = World::new(&setup);
+        let mut life = world.open();
+        fill(&mut world, &mut life, 0, 180);
+        let kept = on(&world, &life, FIRST, 180);
+        assert!(kept.len() > 20 && !on(&world, &life, third, 180).is_empty(), "no test");
+        life.background.start_close();
+        // Not in every order of steps the device is at some time left with flushes alone.
+        let mut turn = || {
+            world.clock.pass(10);
+            world.turn(&mut life);
+            world.machine.is_only_flushed(third)
+        };
+        if !(0..200).any(|_| turn()) {
+            continue;
+        }
+        judged += 1;
+        world.machine.set_mute(third, true);
+        assert!(world.close(&mut life), "the stop is given up");
+        let life = restart(&mut world, life, |_| {});
+        assert_eq!(hits(&life, &kept), kept.len());
     }
-    world.machine.set_mute(third, true);
-    assert!(world.close(&mut life), "the stop is given up");
-    let life = restart(&mut world, life, |_| {});
-    assert_eq!(hits(&life, &kept), kept.len());
+    assert!(judged > 0, "no device was left with flushes alone");
 }
 
 /// Number and epoch of each member.

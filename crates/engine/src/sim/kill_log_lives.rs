@@ -6,9 +6,10 @@ use super::scenarios::{NS, crash, get, put};
 use super::world::{Life, World};
 use crate::api::PutOptions;
 use crate::device::area::{Media, MetaStore};
-use crate::device::sim::Crash;
+use crate::device::sim::{Crash, SimFaults};
 use crate::durability::pending::{Ack, Pending};
 use crate::format::journal;
+use crate::format::kill_run::name;
 use crate::format::state::{STATE, StateFile, WITH_KILL_LOG};
 
 /// After a clean stop no run is named, so an earlier release has to open the cache.
@@ -54,6 +55,48 @@ fn segments_since_the_checkpoint_count_over_lives() {
         world.load(&mut life);
     }
     panic!("{total} segments of 24 were opened since the checkpoint, and none was taken");
+}
+
+/// Somebody has removed the state file, or it is damaged: the cache is made anew.
+#[test]
+fn a_cache_without_a_state_file_leaves_no_runs_behind() {
+    let (mut world, life) = removed_laps_ago(&setup(1), 6);
+    world.crash(life, Crash::Process);
+    let files = |world: &World| (0..200).filter(|n| world.machine.has_meta(&name(*n))).count();
+    assert!(files(&world) > 20, "{} files", files(&world));
+    world.machine.meta().remove(STATE).expect("no faults");
+    let mut life = world.open();
+    for _ in 0..300 {
+        world.clock.pass(10);
+        world.turn(&mut life);
+    }
+    assert_eq!(files(&world), 0);
+}
+
+/// The run is written, and the state file cannot be. Its file goes again.
+#[test]
+fn a_run_that_could_not_be_named_leaves_no_file() {
+    let (mut world, mut life) = removed_laps_ago(&setup(1), 1);
+    let named = |life: &Life| life.core.state.lock().kill_log.runs.len();
+    let files = |world: &World| (0..200).filter(|n| world.machine.has_meta(&name(*n))).count();
+    world.machine.set_faults(SimFaults { meta_error: 0.5, ..SimFaults::none() });
+    let mut more = false;
+    for n in 0..2 * life.core.journal.entries() {
+        put(&life, b"changes", &n.to_le_bytes(), 0);
+        world.clock.pass(100);
+        world.turn(&mut life);
+        more |= files(&world) > named(&life);
+    }
+    assert!(more, "no run was written and not named");
+    world.machine.set_faults(SimFaults::none());
+    // Those that could not be removed either go at the next start.
+    let mut life = crash(&mut world, life, Crash::Process);
+    assert_eq!(hits(&mut world, &mut life), KEPT);
+    for _ in 0..300 {
+        world.clock.pass(100);
+        world.turn(&mut life);
+    }
+    assert_eq!(files(&world), named(&life));
 }
 
 /// The index has grown. The next life begins with the small one.

@@ -15,6 +15,7 @@ use afterglow_engine::{
         BLOCK,
         checkpoint::{Header, Tables},
         journal,
+        kill_run::{self, KillRun, RunHead},
         state::{self, StateError},
         superblock::{Found, RESERVED, Superblock},
     },
@@ -55,6 +56,7 @@ pub fn inspect(data_dir: &Path, devices: &[PathBuf]) -> io::Result<Report> {
     let next_start = match unusable {
         Some(_) => NextStart::Refused,
         None => next_start(
+            &data_dir,
             &state,
             raw.as_ref(),
             &looked,
@@ -214,6 +216,7 @@ fn read_journal(path: &Path, state: &state::StateFile) -> io::Result<(Journal, M
 
 /// As recovery will judge, as far as that can be seen without opening the cache.
 fn next_start(
+    data_dir: &Path,
     state: &DirectoryState,
     raw: Option<&state::StateFile>,
     devices: &[(PathBuf, io::Result<Found>)],
@@ -268,7 +271,8 @@ fn next_start(
     if raw.clean && !poisoned && raw.checkpoint == checkpoint.map_or(0, |header| header.sequence) {
         return NextStart::Warm;
     }
-    let told = journal.is_some_and(|journal| !poisoned && reaches_back(raw, checkpoint, journal));
+    let reaches_back = |journal| reaches_back(data_dir, raw, checkpoint, journal);
+    let told = journal.is_some_and(|journal| !poisoned && reaches_back(journal));
     match told && *this_boot {
         true => NextStart::WarmAfterCrash,
         false => NextStart::Cold,
@@ -292,6 +296,7 @@ fn latest(
 /// Whether the journal tells every removal since the checkpoint; without a checkpoint only the
 /// cache's first journal does.
 fn reaches_back(
+    data_dir: &Path,
     state: &state::StateFile,
     checkpoint: Option<&Header>,
     (journal, marks): &(Journal, Marks),
@@ -299,9 +304,22 @@ fn reaches_back(
     let (epoch, needed) = checkpoint
         .map_or((FIRST_EPOCH, 0), |header| (header.journal_epoch, header.journal_position));
     // The kill log has what was moved out of the journal since.
-    let elsewhere = state.kill_log.chain(needed).last().map_or(needed, |run| run.to);
+    let is_whole = |run: &&KillRun| read_run(data_dir, state, run).is_some();
+    let elsewhere =
+        state.kill_log.chain(needed).take_while(is_whole).last().map_or(needed, |run| run.to);
     let has_all = marks.head.saturating_sub(elsewhere) <= journal.capacity;
     epoch == state.journal_epoch && has_all && needed >= marks.sound_from
+}
+
+/// The head of a run of the kill log.
+fn read_run(data_dir: &Path, state: &state::StateFile, run: &KillRun) -> Option<RunHead> {
+    let path = data_dir.join(kill_run::name(run.slot));
+    let read = |len: usize| {
+        let mut bytes = Vec::new();
+        File::open(&path).ok()?.take(len as u64).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    };
+    RunHead::read(run, &state.uuid, state.journal_epoch, read)
 }
 
 /// The process that holds the lock on a file. It is found without taking the lock: otherwise a

@@ -211,9 +211,13 @@ impl MetaStore for FileMetaStore {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        match std::fs::remove_file(self.dir.join(name)) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-            _ => sync_dir(&self.dir),
+        // With what `replace_file` has kept beside it, or could not finish.
+        for name in [name, &format!("{name}.new")] {
+            match std::fs::remove_file(self.dir.join(name)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
         }
+        sync_dir(&self.dir)
     }
 }

@@ -76,7 +76,8 @@ pub trait MetaStore: Send + Sync {
     /// yet durable.
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()>;
 
-    /// Removes a name durably; not an error when there is none.
+    /// Removes a name durably, and what an attempt to replace it has left; not an error when there
+    /// is none.
     ///
     /// # Errors
     /// What the kernel said.

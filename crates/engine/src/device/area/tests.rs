@@ -180,6 +180,19 @@ fn one_boot_has_one_id() {
 }
 
 #[test]
+fn a_removed_name_leaves_nothing() {
+    let dir = TempDir::new();
+    let store = FileMetaStore::new(dir.path());
+    store.remove("kills.7").expect("nothing to remove");
+    for content in ["first", "second"] {
+        store.replace("kills.7", content.as_bytes()).expect("replaced");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 2);
+    store.remove("kills.7").expect("removed");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0);
+}
+
+#[test]
 fn a_file_that_was_written_twice_is_replaced_without_a_new_one() {
     let dir = TempDir::new();
     let path = dir.path().join("state");
