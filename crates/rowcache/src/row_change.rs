@@ -57,11 +57,11 @@ impl RowChange {
     ) -> Option<RowChange> {
         let timestamp = match &update.timestamp {
             None => default_timestamp?,
-            Some(source) => i64::from_be_bytes(number(source, value)?),
+            Some(source) => i64::from_be_bytes(source.number(value)?),
         };
         let ttl = match &update.ttl {
             None => update.table.default_ttl,
-            Some(source) => u32::try_from(i32::from_be_bytes(number(source, value)?)).ok()?,
+            Some(source) => u32::try_from(i32::from_be_bytes(source.number(value)?)).ok()?,
         };
         let mut cells = Vec::with_capacity(update.cells.len());
         for cell in &update.cells {
@@ -87,11 +87,6 @@ impl RowChange {
     /// The table as it was when the write was planned.
     pub fn table(&self) -> &Arc<TableSchema> {
         &self.table
-    }
-
-    /// Whether what it sets has no TTL, of its own or of its table.
-    pub fn is_endless(&self) -> bool {
-        self.ttl == 0
     }
 
     fn bytes(&self) -> usize {
@@ -126,17 +121,6 @@ impl RowChange {
         let age = now.boot.checked_sub(origin.filled_at)?;
         let own = age.saturating_add(self.ttl - 1).min(ENDLESS - 1);
         Some(own.min(origin.max_age)).filter(|max_age| *max_age > age)
-    }
-}
-
-/// A number of a `USING` clause.
-fn number<'v, const N: usize>(
-    source: &ValueSource,
-    value: &impl Fn(&Marker) -> Option<Value<'v>>,
-) -> Option<[u8; N]> {
-    match source {
-        ValueSource::Literal(bytes) => bytes.as_slice().try_into().ok(),
-        ValueSource::Bind(marker) => value(marker)?.bytes()?.try_into().ok(),
     }
 }
 

@@ -192,6 +192,16 @@ impl WriteScope {
         self.parted && !one
     }
 
+    /// The table of which it touches one partition and nothing else. The server makes no key.
+    pub fn partition_of(&self) -> Option<Uuid> {
+        let (first, more) = self.partitions;
+        let one = first.is_some() && !more && self.tables.is_empty() && !self.everything;
+        match self.planned.as_slice() {
+            [table] if one && !self.has_new_row => Some(*table),
+            _ => None,
+        }
+    }
+
     /// Table and partition key of a lightweight transaction that touches one partition and nothing
     /// else. All that a database accepts do so.
     pub fn transaction(&self) -> Option<(Uuid, &[u8])> {

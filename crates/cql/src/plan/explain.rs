@@ -178,6 +178,12 @@ impl WritePlan {
                 "  the row is put back with the new values once the database has acknowledged the write, if its timestamp is known and newer"
             );
         }
+        if !self.plain.is_empty() {
+            let _ = writeln!(
+                out,
+                "  should its outcome stay unknown, it is sent again until it is there, if its timestamp is known, it has no TTL, and it is of one partition of an `exclusive` table"
+            );
+        }
         if self.conditional {
             let _ = writeln!(
                 out,

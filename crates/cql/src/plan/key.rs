@@ -13,6 +13,7 @@ use thiserror::Error;
 use uuid::Uuid;
 
 use super::types::{KeyClass, is_canonical};
+use crate::frame::notation::Value;
 use crate::statement::Marker;
 
 /// Longest engine key. Rows with longer ones are not cached.
@@ -25,6 +26,20 @@ pub enum ValueSource {
     Bind(Marker),
     /// A literal, in the bytes of the column's type.
     Literal(Vec<u8>),
+}
+
+impl ValueSource {
+    /// The bytes of a number of this width. `value` gives what is bound to a marker, none if
+    /// nothing is. `None` if it is null, unset or of another width.
+    pub fn number<'v, const N: usize>(
+        &self,
+        value: &impl Fn(&Marker) -> Option<Value<'v>>,
+    ) -> Option<[u8; N]> {
+        match self {
+            ValueSource::Literal(bytes) => bytes.as_slice().try_into().ok(),
+            ValueSource::Bind(marker) => value(marker)?.bytes()?.try_into().ok(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

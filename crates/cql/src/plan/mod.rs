@@ -20,6 +20,7 @@ mod keys;
 mod literal;
 mod named_keys;
 mod order;
+mod plain;
 mod read;
 mod rows;
 mod schema;
@@ -37,6 +38,7 @@ pub use key::{
 };
 pub(crate) use literal::slot_of;
 pub use named_keys::NamedKeys;
+pub use plain::PlainWrite;
 pub use read::{PassReason, ReadPlan};
 pub use rows::{MAX_ROWS, NamedRows, RowsPlan};
 pub use schema::{Cells, Column, NotCacheable, Projected, SchemaView, TableSchema};

@@ -68,10 +68,10 @@ impl RowUpdate {
         let update = RowUpdate {
             fingerprint: table.fingerprint(),
             cells,
-            timestamp: number(&modification.timestamp, |digits| {
+            timestamp: number(modification.timestamp.as_ref(), |digits| {
                 digits.parse::<i64>().ok().map(|n| n.to_be_bytes().to_vec())
             })?,
-            ttl: number(&modification.ttl, |digits| {
+            ttl: number(modification.ttl.as_ref(), |digits| {
                 digits.parse::<i32>().ok().map(|n| n.to_be_bytes().to_vec())
             })?,
             table,
@@ -111,8 +111,8 @@ fn cell(name: &str, term: &Term, table: &TableSchema) -> Option<WrittenCell> {
 }
 
 /// The number of a `USING` clause. The outer `None`: there is one, and it is not known.
-fn number(
-    term: &Option<Term>,
+pub(super) fn number(
+    term: Option<&Term>,
     bytes: impl Fn(&str) -> Option<Vec<u8>>,
 ) -> Option<Option<ValueSource>> {
     Some(match term {

@@ -9,6 +9,7 @@ use super::json_keys::JsonKeys;
 use super::key::{KeyTemplate, PartitionTemplate};
 use super::keys::{self, WrittenRows};
 use super::named_keys::NamedKeys;
+use super::plain::PlainWrite;
 use super::schema::TableSchema;
 use super::update::RowUpdate;
 use crate::message::BatchKind;
@@ -36,6 +37,8 @@ pub struct WritePlan {
     pub binds: Binds,
     /// What it sets in its one row, if a cached row can follow it.
     pub update: Option<RowUpdate>,
+    /// Its statements, if each is the same write whenever it is sent. Otherwise none.
+    pub plain: Vec<PlainWrite>,
 }
 
 impl WritePlan {
@@ -48,6 +51,7 @@ impl WritePlan {
             parted: kind == WriteKind::Unknown,
             binds: Binds::default(),
             update: None,
+            plain: Vec::new(),
         }
     }
 }
@@ -107,6 +111,7 @@ pub(super) fn modification(modification: &Modification, context: &Context) -> Wr
     plan.parted = keys::names_several(modification);
     let one_row = matches!(plan.targets.as_slice(), [Target::Row(_)]);
     plan.update = RowUpdate::of(modification, one_row, context);
+    plan.plain = PlainWrite::of(modification, &None, context).into_iter().collect();
     plan
 }
 
@@ -117,6 +122,11 @@ pub(super) fn batch(batch: &BatchText, context: &Context) -> WritePlan {
     plan.parted = batch.kind != BatchKind::Logged;
     for modification in &batch.modifications {
         add(&mut plan, modification, context);
+    }
+    let plain = |modification| PlainWrite::of(modification, &batch.timestamp, context);
+    if !plan.counter {
+        plan.plain =
+            batch.modifications.iter().map(plain).collect::<Option<_>>().unwrap_or_default();
     }
     plan
 }

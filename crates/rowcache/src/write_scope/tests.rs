@@ -132,6 +132,23 @@ fn a_write_to_one_partition_happens_as_a_whole_and_to_several_perhaps_in_part() 
     }
 }
 
+#[test]
+fn one_partition_of_one_table_is_told_from_more() {
+    let id = Uuid::from_u128(7);
+    let one = |texts: &[&str]| bound_scope(texts, &id.into_bytes()).partition_of() == Some(id);
+    let other = "11111111-0000-4000-8000-000000000000";
+    let delete = "DELETE FROM ks.t WHERE k = ?";
+    assert!(one(&[delete]));
+    assert!(one(&["DELETE FROM ks.t WHERE k = ? AND c > ?"]));
+    assert!(one(&["INSERT INTO ks.t (k, c, v) VALUES (?, ?, 1)", delete]));
+    assert!(!one(&[delete, &format!("DELETE FROM ks.t WHERE k = {other}")]));
+    assert!(!one(&["INSERT INTO ks.t (k, c, v) VALUES (?, now(), 1)"]));
+    assert!(!one(&["INSERT INTO ks.t (k, c, v) VALUES (uuid(), ?, 1)"]));
+    assert!(!one(&[delete, "TRUNCATE ks.t"]));
+    assert!(!one(&[]));
+    assert_eq!(WriteScope::everything().partition_of(), None);
+}
+
 /// What texts touch together when this is bound to each of their markers.
 fn bound_scope(texts: &[&str], value: &[u8]) -> WriteScope {
     let table = TableSchema {

@@ -35,12 +35,21 @@ impl Doubts {
     fn write(&self, client: &mut Client, rng: &mut Rng) {
         let (key, register) = &self.keys[rng.below(KEYS as u64) as usize];
         let time = self.clock.fetch_add(1, Ordering::SeqCst);
-        let text = match rng.below(6) {
+        let text = match rng.below(8) {
             0 => {
                 register.deleted.fetch_max(time, Ordering::SeqCst);
                 format!("DELETE FROM ks.t WHERE k = '{key}'")
             }
-            1 | 2 => format!("INSERT INTO ks.t (k, v) VALUES ('{key}', '{time}')"),
+            1 => {
+                register.deleted.fetch_max(time, Ordering::SeqCst);
+                format!("UPDATE ks.t SET v = null WHERE k = '{key}'")
+            }
+            2 => format!(
+                "BEGIN BATCH DELETE FROM ks.t USING TIMESTAMP {} WHERE k = '{key}'; \
+                 INSERT INTO ks.t (k, v) VALUES ('{key}', '{time}'); APPLY BATCH",
+                time - 1
+            ),
+            3 | 4 => format!("INSERT INTO ks.t (k, v) VALUES ('{key}', '{time}')"),
             _ => format!("UPDATE ks.t SET v = '{time}' WHERE k = '{key}'"),
         };
         let params =

@@ -21,6 +21,7 @@ mod reads;
 mod refreshes;
 mod repeats;
 mod repeats_beside;
+mod repeats_shapes;
 mod ring;
 mod ring_beside;
 mod ring_centers;

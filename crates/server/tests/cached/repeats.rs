@@ -106,8 +106,10 @@ fn what_would_not_be_the_same_write_is_never_sent_again() {
     for text in [
         "INSERT INTO ks.t (k, v) VALUES ('a', 'no timestamp')",
         "INSERT INTO ks.t (k, v) VALUES ('a', 'ttl') USING TIMESTAMP 10 AND TTL 1000",
-        "INSERT INTO ks.t (k, v) VALUES ('a', null) USING TIMESTAMP 10",
-        "DELETE FROM ks.t USING TIMESTAMP 10 WHERE k = 'a'",
+        "UPDATE ks.t USING TTL 1000 SET v = null WHERE k = 'a'",
+        "DELETE FROM ks.t WHERE k = 'a'",
+        "DELETE FROM ks.t USING TIMESTAMP 10 WHERE k IN ('a', 'c')",
+        "INSERT INTO ks.t JSON '{\"k\": \"a\", \"v\": null}' USING TIMESTAMP 10",
     ] {
         assert!(client.try_run(text).is_err(), "{text}");
     }

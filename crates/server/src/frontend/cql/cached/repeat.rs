@@ -4,9 +4,13 @@
 //! it. Then every fill sees it, whatever became of the first attempt: the last write wins, and all
 //! attempts are the same write. Its gates stay closed meanwhile.
 //!
-//! Only an INSERT or UPDATE of one row is repeated whose values, timestamp and endless life are
-//! known ([`RowChange`](afterglow_rowcache::row_change::RowChange)). A TTL would begin anew with
-//! each attempt.
+//! Only what one or more plain statements write to one partition of one table is repeated
+//! ([`PlainWrite`](afterglow_cql::plan::PlainWrite)): all of it follows from text, values and
+//! timestamps, which are known. A TTL would begin anew with each attempt.
+//!
+//! A tombstone that is sent again counts its `gc_grace_seconds` from that attempt. It hides what
+//! the first one hides, and an attempt ends long before the first one could go. So it hides nothing
+//! more; it only goes later, and no database promises when a tombstone goes.
 //!
 //! There is no attempt while the lease is not ours: whoever has it caches what we would write past
 //! it.
@@ -27,10 +31,12 @@ use std::time::{Duration, Instant};
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Flags, Opcode};
-use afterglow_cql::message::{Consistency, Query, QueryParams, Request as Message};
-use afterglow_cql::plan::TableSchema;
+use afterglow_cql::message::{
+    BatchKind, BatchStatement, Consistency, Query, QueryParams, Request as Message, StatementRef,
+    Values, encode_batch,
+};
+use afterglow_cql::plan::{PlainWrite, Plan, TableSchema};
 use afterglow_rowcache::clock::Millis;
-use afterglow_rowcache::row_change::RowChange;
 use afterglow_rowcache::serve::{CachePermission, NotCached};
 use afterglow_rowcache::tables::Index;
 use afterglow_rowcache::write_in_flight::{Answered, InDoubt};
@@ -41,7 +47,10 @@ use super::super::{CallError, CqlReactorState, Operation, Request, error_code};
 use super::WriteInFlight;
 use super::serial::{COORDINATORS_TIME, PAUSES, connection};
 use super::state::CachedState;
+use super::update::is_same_schema;
+use crate::frontend::cql::bound::bound_value;
 use crate::frontend::cql::cluster::pool::Who;
+use crate::frontend::cql::statements::prepared::Prepared;
 
 /// Larger writes are not repeated: those under way take 24 MiB at most.
 const MOST_BYTES: usize = 32 * 1024;
@@ -64,14 +73,20 @@ pub struct Repeatable {
 impl Repeatable {
     /// `None` where the same write, sent later, would not have the same effect, or where nothing is
     /// gained: only rows of `exclusive` tables wait for the outcome.
-    pub(super) fn of(shared: &CachedState, change: &RowChange) -> Option<Repeatable> {
-        let (cache, table) = (&shared.cache, change.table());
-        if !change.is_endless() {
-            return None;
-        }
+    pub(super) fn of(
+        shared: &CachedState,
+        request: &Request,
+        touched: &WriteScope,
+        newest: &Index,
+    ) -> Option<Repeatable> {
+        let cache = &shared.cache;
+        let table = newest.table(touched.partition_of()?)?;
         let Ok(CachePermission::Exclusive { claim }) = cache.cache_permission(table) else {
             return None;
         };
+        if !is_plain(shared, request, newest) {
+            return None;
+        }
         let (removals, begun_at) = (cache.removals(table), cache.clock().now());
         Some(Repeatable { table: table.clone(), removals, claim, begun_at })
     }
@@ -83,6 +98,7 @@ impl Repeatable {
 pub struct Repetition {
     reactor_state: Rc<CqlReactorState>,
     who: Who,
+    opcode: Opcode,
     body: Bytes,
     write: Repeatable,
     /// When to give up. Tombstones go while the machine sleeps, too.
@@ -130,7 +146,7 @@ impl Repetition {
             return None;
         }
         let grace = newest.grace(&[write.table.id])?;
-        let (keyspace, body) = again(request)?;
+        let (keyspace, opcode, body) = again(request)?;
         if body.len() > MOST_BYTES {
             return None;
         }
@@ -138,6 +154,7 @@ impl Repetition {
         Some(Repetition {
             reactor_state: client.reactor_state.clone(),
             who: Who { keyspace, ..client.who(request.header.version) },
+            opcode,
             body,
             deadline: write.begun_at + may_take,
             write,
@@ -232,7 +249,7 @@ impl Repetition {
             Effect::Other => return RepeatOutcome::Never,
         }
         reactor_state.metrics.repeated_writes.inc();
-        match backend.call(Opcode::Query, Flags::NONE, self.body.clone()).await {
+        match backend.call(self.opcode, Flags::NONE, self.body.clone()).await {
             Ok(answer) if answer.header.opcode == Opcode::Result => RepeatOutcome::Done,
             Ok(answer) => match error_code(&answer) {
                 Some(
@@ -267,19 +284,77 @@ pub(super) async fn wait_for_attempts(shared: &CachedState, touched: &WriteScope
     }
 }
 
-/// The keyspace and the body of a QUERY that does what the request asks for, at LOCAL_QUORUM. A
-/// prepared statement is sent as text: the node that is asked need not know it.
-fn again(request: &Request) -> Option<(Option<Rc<str>>, Bytes)> {
+/// Whether all that the request does is [plain](afterglow_cql::plan::PlainWrite), by the schema as
+/// it is.
+fn is_plain(shared: &CachedState, request: &Request, newest: &Index) -> bool {
+    let Ok((extras, message)) = request.message() else { return false };
+    let all = |plan: &Plan, values: &Values<'_>, params: &QueryParams<'_>| {
+        let Plan::Write(plan) = plan else { return false };
+        let (value, at) = (bound_value(values), params.timestamp);
+        let is_same = |one: &PlainWrite| {
+            is_same_schema(shared, &one.table, newest.generation(), newest)
+                && one.is_repeatable(&value, at)
+        };
+        let binds = plan.binds.are_certain(values) && plan.binds.fit(values);
+        binds && !plan.plain.is_empty() && plan.plain.iter().all(is_same)
+    };
+    let (plain, now) = match (&message, &request.asked) {
+        (Message::Query(query), Operation::Query(plan)) => {
+            let params = &query.params;
+            (all(plan, &params.values, params), params.now_in_seconds)
+        }
+        (Message::Execute(execute), Operation::Execute(_, plan)) => {
+            let params = &execute.params;
+            (all(plan, &params.values, params), params.now_in_seconds)
+        }
+        (Message::Batch(batch), Operation::Batch(plans)) => {
+            let params = &batch.params;
+            let mut parts = batch.statements().zip(plans);
+            let plain = parts.all(|(one, (_, plan))| all(plan, &one.values, params));
+            (plain && batch.kind != BatchKind::Counter, params.now_in_seconds)
+        }
+        _ => return false,
+    };
+    plain && extras.is_plain() && now.is_none()
+}
+
+fn as_text<'a>(part: BatchStatement<'a>, prepared: Option<&'a Prepared>) -> BatchStatement<'a> {
+    let statement = prepared.map_or(part.statement, |prepared| StatementRef::Text(&prepared.text));
+    BatchStatement { statement, values: part.values }
+}
+
+/// The keyspace, the opcode and the body of a request that does what this one asks for, at
+/// LOCAL_QUORUM. Prepared statements are sent as text: the node that is asked need not know them.
+fn again(request: &Request) -> Option<(Option<Rc<str>>, Opcode, Bytes)> {
     let (_, message) = request.message().ok()?;
-    let (keyspace, text, params) = match (&message, &request.asked) {
-        (Message::Query(query), _) => (request.keyspace(), query.text, query.params),
+    let (version, mut body) = (request.header.version, Vec::new());
+    let mut opcode = Opcode::Query;
+    let here = |params| QueryParams { consistency: Consistency::LocalQuorum, ..params };
+    let keyspace = match (&message, &request.asked) {
+        (Message::Query(query), _) => {
+            Query { text: query.text, params: here(query.params) }.encode(version, &mut body);
+            request.keyspace()
+        }
         (Message::Execute(execute), Operation::Execute(prepared, _)) => {
-            (prepared.keyspace.as_deref(), prepared.text.as_str(), execute.params)
+            // Of an EXECUTE it means nothing.
+            let params = QueryParams { keyspace: None, ..here(execute.params) };
+            Query { text: &prepared.text, params }.encode(version, &mut body);
+            prepared.keyspace.as_deref()
+        }
+        (Message::Batch(batch), Operation::Batch(plans)) => {
+            let texts = plans.iter().map(|(prepared, _)| prepared.as_deref());
+            let in_keyspace = batch.params.keyspace.or(request.keyspace());
+            // As a text it would name its table in the batch's keyspace.
+            if texts.clone().flatten().any(|one| one.keyspace.as_deref() != in_keyspace) {
+                return None;
+            }
+            let parts = batch.statements().zip(texts);
+            let statements: Vec<_> = parts.map(|(one, prepared)| as_text(one, prepared)).collect();
+            encode_batch(version, batch.kind, &statements, &here(batch.params), &mut body);
+            opcode = Opcode::Batch;
+            request.keyspace()
         }
         _ => return None,
     };
-    let params = QueryParams { consistency: Consistency::LocalQuorum, ..params };
-    let mut body = Vec::new();
-    Query { text, params }.encode(request.header.version, &mut body);
-    Some((keyspace.map(Rc::from), body.into()))
+    Some((keyspace.map(Rc::from), opcode, body.into()))
 }

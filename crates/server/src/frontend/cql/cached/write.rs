@@ -102,7 +102,7 @@ impl Planned {
         let table = table_of(touched, newest)
             .filter(|table| update::is_same_schema(shared, table, generation, newest));
         // Before the gates close: a TRUNCATE that begins from here on is one that came later.
-        let repeatable = change.as_ref().and_then(|change| Repeatable::of(shared, change));
+        let repeatable = Repeatable::of(shared, &self.request, touched, newest);
         let is_current = || touched.is_current(&*shared.newest.of(self.schema()));
         let cache = &shared.cache;
         let has_units = shared.units.most_bytes() > 0;
