@@ -37,6 +37,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use afterglow_cql::plan::unit_part;
 use parking_lot::{Mutex, RwLock};
@@ -228,6 +229,8 @@ impl<W> Stripe<W> {
 pub struct Gates<W> {
     wide: RwLock<Wide>,
     stripes: Box<[Mutex<Stripe<W>>]>,
+    /// Stripes that may have amendments, a bit each. Set and cleared under the stripe's lock.
+    amending: Box<[AtomicU64]>,
     too_large: TooLarge,
 }
 
@@ -243,7 +246,8 @@ impl<W> Default for Gates<W> {
             })
         };
         let stripes = (0..STRIPES).map(|_| stripe()).collect();
-        Gates { wide: RwLock::default(), stripes, too_large: TooLarge::default() }
+        let amending = (0..STRIPES.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0)).collect();
+        Gates { wide: RwLock::default(), stripes, amending, too_large: TooLarge::default() }
     }
 }
 
@@ -275,6 +279,8 @@ impl<W> Gates<W> {
         let gate = wide.gate_mut(scope);
         gate.version += 1;
         gate.writers += 1;
+        drop(wide);
+        self.end_overtaken();
     }
 
     /// Opens the gates again, at once or after a hold.

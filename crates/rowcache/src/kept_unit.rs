@@ -10,28 +10,35 @@ use crate::entry::{ENDLESS, Origin, Unit};
 use crate::row::{Filled, StoredRow};
 use crate::unit::Coverage;
 
-/// Rows and units that writes under way are to put back take so many bytes at most. Beyond that
-/// they are dropped.
+/// Rows and units that writes under way are to put back take so many bytes at most, units as they
+/// have grown. Beyond that they are dropped.
 pub const MOST_PENDING: usize = 32 << 20;
 
-/// Bytes of a row or unit that a write under way is to put back.
+/// Bytes of a row or unit that a write under way is to put back. They only grow.
 pub(crate) struct Pending {
     all: Arc<AtomicUsize>,
-    bytes: usize,
+    bytes: AtomicUsize,
 }
 
 impl Pending {
     /// `None` beyond [`MOST_PENDING`]. `all`: those of all writes.
     pub(crate) fn take(all: &Arc<AtomicUsize>, bytes: usize) -> Option<Pending> {
-        let before = all.fetch_add(bytes, Ordering::Relaxed);
-        let pending = Pending { all: all.clone(), bytes };
-        (before.saturating_add(bytes) <= MOST_PENDING).then_some(pending)
+        let pending = Pending { all: all.clone(), bytes: AtomicUsize::new(0) };
+        pending.grow_to(bytes).then_some(pending)
+    }
+
+    /// It has become so large. False beyond [`MOST_PENDING`]: it must not be kept.
+    pub(crate) fn grow_to(&self, bytes: usize) -> bool {
+        // Two may grow it at the same time. Together they add what the larger one needs.
+        let more = bytes.saturating_sub(self.bytes.fetch_max(bytes, Ordering::Relaxed));
+        let before = self.all.fetch_add(more, Ordering::Relaxed);
+        more == 0 || before.saturating_add(more) <= MOST_PENDING
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.all.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
     }
 }
 
@@ -47,7 +54,7 @@ pub(crate) struct KeptOf {
     pub claim: u64,
     /// Generation of the policies then.
     pub generation: u64,
-    pub(crate) _pending: Pending,
+    pub(crate) pending: Pending,
 }
 
 /// A unit that is not in the cache while rows of it are written. A copy shares its bytes.
@@ -123,6 +130,10 @@ impl KeptUnit {
         let age = asked_at.boot.checked_sub(self.origin.filled_at)?;
         let own = row.max_age.map(|max_age| age.saturating_add(max_age).min(ENDLESS - 1));
         let max_age = own.map_or(self.origin.max_age, |own| own.min(self.origin.max_age));
+        // The present one and the next, until the next has taken its place.
+        if !self.of.pending.grow_to(2 * bytes.len()) {
+            return None;
+        }
         let unit = Unit::checked(bytes.into(), self.of.plan.fingerprint)?;
         let origin = Origin { max_age, ..self.origin };
         Some(KeptUnit { origin, unit, of: self.of.clone() })

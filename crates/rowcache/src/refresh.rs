@@ -136,9 +136,9 @@ impl<W> RowCache<W> {
         let unit = self.accept_unit(&hit, permission, plan.fingerprint).ok()?;
         let (origin, _) = Origin::split(&hit.value)?;
         // It may be there twice while a row is put in.
-        let _pending = Pending::take(&self.pending, 2 * hit.value.len())?;
+        let pending = Pending::take(&self.pending, 2 * hit.value.len())?;
         let key = RowKey::from_engine_key(of.row.unit_key(), of.table.partition_key.len(), 0)?;
-        let kept_of = KeptOf { plan, key, gates: of.gates, claim, generation, _pending };
+        let kept_of = KeptOf { plan, key, gates: of.gates, claim, generation, pending };
         let unit = KeptUnit::new(origin, unit, kept_of)?;
         let covered = unit.covers(&of.row)?;
         Some((unit, covered))

@@ -59,6 +59,46 @@ fn a_whole_unit_that_a_wide_write_overtakes_is_freed() {
 }
 
 #[test]
+fn reads_do_not_wait_beside_a_write_of_all_the_table() {
+    let stage = Stage::new();
+    let table = gate_of("s", "t");
+    for (wide, frees) in [
+        (GateScope::Table(table), true),
+        (GateScope::Everything, true),
+        (GateScope::Table(table.wrapping_add(1)), false),
+    ] {
+        stage.fill(&rows([10, 20]), 9);
+        let (waiter, refresh) = (Waiter::default(), stage.refresh(&insert(15)));
+        assert!(stage.awaits(&waiter));
+        stage.cache.gates.begin_write(&wide);
+        let freed = Arc::strong_count(&waiter) == 1;
+        assert_eq!((freed, stage.awaits(&Waiter::default())), (frees, !frees), "{wide:?}");
+        stage.cache.gates.end_write(&wide, crate::gate::Settled::Definite);
+        let back = stage.end(refresh, &stage.row_of(&rows([15]), 15, None));
+        assert_eq!(back == Installed::Row, !frees, "{wide:?}");
+        assert_eq!(stage.cache.pending.load(Ordering::Relaxed), 0, "bytes are held");
+    }
+}
+
+#[test]
+fn a_unit_that_grows_beyond_the_bound_is_dropped() {
+    let stage = Stage::new();
+    for (room, fits) in [(1 << 10, true), (1, false)] {
+        stage.fill(&rows([10, 20]), 9);
+        let refresh = stage.refresh(&insert(15));
+        let taken = stage.cache.pending.load(Ordering::Relaxed);
+        // Others have taken the rest but for this.
+        let others = crate::kept_unit::MOST_PENDING - taken - room;
+        stage.cache.pending.fetch_add(others, Ordering::Relaxed);
+        let installed = stage.end(refresh, &stage.row_of(&rows([15]), 15, None));
+        assert_eq!(installed == Installed::Row, fits);
+        let left = stage.cache.pending.fetch_sub(others, Ordering::Relaxed);
+        assert_eq!(left, others, "what it grew by is given back");
+        assert_eq!(stage.unit().is_some(), fits);
+    }
+}
+
+#[test]
 fn a_batch_with_a_row_that_the_server_names_is_not_one_row() {
     let script = "CREATE TABLE s.u (k int, c timeuuid, v int, PRIMARY KEY (k, c));";
     let schema = Arc::new(Schema::of_tables(defined_tables(script, None).unwrap()));

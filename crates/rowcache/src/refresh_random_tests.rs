@@ -26,6 +26,7 @@ impl Database {
     fn apply(&mut self, change: &Change) {
         match change {
             Change::Clear(time) => self.deleted = self.deleted.max(*time),
+            Change::Empty => (self.cells, self.deleted) = (BTreeMap::new(), NEVER),
             Change::Rows(changed) => changed.iter().for_each(|(c, cell)| self.write(*c, *cell)),
             Change::WithNew(c, cell, new) => {
                 self.write(*c, *cell);
@@ -54,6 +55,8 @@ enum Change {
     WithNew(i32, (i64, Option<i32>), i32),
     /// Deletes the partition.
     Clear(i64),
+    /// Empties the table, tombstones too.
+    Empty,
 }
 
 impl Change {
@@ -64,6 +67,7 @@ impl Change {
         };
         match self {
             Change::Clear(_) => "DELETE FROM s.t WHERE k = 1".into(),
+            Change::Empty => "TRUNCATE s.t".into(),
             Change::WithNew(c, cell, _) => one((c, cell)),
             Change::Rows(rows) if rows.len() == 1 => rows.iter().map(one).collect(),
             Change::Rows(rows) => {
@@ -77,6 +81,7 @@ impl Change {
     fn from(&self, now: i64) -> Change {
         match self {
             Change::Clear(time) => Change::Clear(time + now),
+            Change::Empty => Change::Empty,
             Change::WithNew(c, (time, value), new) => {
                 Change::WithNew(*c, (time + now, *value), *new)
             }
@@ -133,7 +138,8 @@ fn step() -> impl Strategy<Value = Step> {
     let new = (row.0.clone(), row.1.clone(), KEYS..1_000_000)
         .prop_map(|(c, cell, new)| Change::WithNew(c, cell, new));
     let clear = time.prop_map(Change::Clear);
-    let change = prop_oneof![20 => rows.prop_map(Change::Rows), 1 => new, 1 => clear];
+    let rows = rows.prop_map(Change::Rows);
+    let change = prop_oneof![40 => rows, 2 => new, 2 => clear, 1 => Just(Change::Empty)];
     prop_oneof![
         1 => change.prop_map(Step::Write),
         2 => burst.prop_map(Step::Burst),
@@ -392,6 +398,11 @@ impl World {
     /// as far as it reaches.
     fn check(&mut self, step: &Step) -> Result<(), TestCaseError> {
         let (stage, rows) = (&self.stage, self.database.rows());
+        let is_wide =
+            |under: &Under| under.write.is_some() && matches!(under.change, Change::Empty);
+        if self.writes.iter().any(is_wide) {
+            prop_assert_eq!(Arc::strong_count(&self.waiter), 1, "a read waits after {:?}", step);
+        }
         let unit = stage.stored_unit();
         for c in 0..KEYS {
             let key = stage.row_key(c);

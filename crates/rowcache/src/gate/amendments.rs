@@ -15,14 +15,17 @@
 //!   read of a row, but for one that another write of the row has overtaken. So no read waits in
 //!   vain.
 //! - Check and install are one step under the lock, as for a fill.
+//! - A write of a table or of everything ends the amendments that it overtakes, once its gate is
+//!   closed. So reads that wait for them go to the database at once.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use afterglow_cql::plan::RowKey;
 
 use super::amendment::{AfterWrite, Amendment};
 use super::wide::Wide;
-use super::{Gates, Stripe};
+use super::{Gates, SLOTS_PER_STRIPE, Stripe};
 use crate::clock::Millis;
 use crate::kept_unit::{KeptOf, KeptUnit};
 use crate::stamp::Stamp;
@@ -191,6 +194,8 @@ impl<W> Gates<W> {
         let begun = one.begin(row.engine_key());
         assert!(begun, "a unit of which one row is written may have more");
         let before = stripe.amendments.insert(row.unit_key().into(), one);
+        let (word, bit) = amending_bit(slot);
+        self.amending[word].fetch_or(bit, Ordering::Relaxed);
         drop((stripe, wide));
         drop(before);
         let at = AmendmentId { table, slot, key: row.unit_key().into(), id };
@@ -255,6 +260,41 @@ impl<W> Gates<W> {
         Some(Opened { installed, unit: one.unit, waiters: one.waiters })
     }
 
+    /// A write of a table or of everything has begun: ends the amendments that do not know of it,
+    /// so that nobody waits for them. Few stripes have any, and only those are looked at.
+    ///
+    /// The race with an amendment that begins meanwhile: it either has been inserted, under the
+    /// wide gates' lock, before the write closed its gate, and then its bit is set. Or it begins
+    /// after that, and knows of the write.
+    pub(super) fn end_overtaken(&self) {
+        for (at, word) in self.amending.iter().enumerate() {
+            let mut left = word.load(Ordering::Relaxed);
+            while left != 0 {
+                let stripe = at as u32 * u64::BITS + left.trailing_zeros();
+                left &= left - 1;
+                drop(self.overtaken_of(stripe)); // a waiter's end may run foreign code
+            }
+        }
+    }
+
+    /// Takes the amendments of a stripe that do not know of every write.
+    fn overtaken_of(&self, number: u32) -> Vec<Amendment<W>> {
+        let slot = number * SLOTS_PER_STRIPE;
+        let wide = self.wide.read();
+        let mut stripe = self.stripe(slot).lock();
+        let Stripe { slots, amendments, .. } = &mut *stripe;
+        let is_overtaken = |_: &Box<[u8]>, one: &mut Amendment<W>| {
+            let version = slots[(one.slot % SLOTS_PER_STRIPE) as usize].version;
+            one.stamp != Stamp { slot: version, wide: wide.version_of(one.unit.of().gates.0) }
+        };
+        let overtaken = amendments.extract_if(is_overtaken).map(|(_, one)| one).collect();
+        if amendments.is_empty() {
+            let (word, bit) = amending_bit(slot);
+            self.amending[word].fetch_and(!bit, Ordering::Relaxed);
+        }
+        overtaken
+    }
+
     /// The unit does not come back. Reads that wait for it go on.
     pub(crate) fn end_amendment(&self, at: &AmendmentId) {
         let mut stripe = self.stripe(at.slot).lock();
@@ -263,6 +303,12 @@ impl<W> Gates<W> {
         drop(stripe);
         drop(ended);
     }
+}
+
+/// Where [`Gates::amending`] has the stripe of a slot.
+fn amending_bit(slot: u32) -> (usize, u64) {
+    let stripe = slot / SLOTS_PER_STRIPE;
+    ((stripe / u64::BITS) as usize, 1 << (stripe % u64::BITS))
 }
 
 impl<W> Share<W> {
