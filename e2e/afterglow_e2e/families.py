@@ -187,6 +187,7 @@ CQL = {
     "afterglow_request_duration_seconds": (44, 100),
     "afterglow_requests": (44, 100),
     "afterglow_settled_writes": 0,
+    "afterglow_table_hit_age_seconds": (21, 40),
     "afterglow_table_misses": (11, 20),
     "afterglow_table_passes": (0, 20),
     "afterglow_table_requests": (44, 100),

@@ -156,6 +156,8 @@ def test_metrics_of_a_cql_server_are_what_was_done(cql):
 
     assert grown("afterglow_requests_total", frontend="cql", request="query") == 41
     assert grown("afterglow_hits_total", frontend="cql") == 20
+    ages = "afterglow_table_hit_age_seconds"
+    assert grown(f"{ages}_count", keyspace="ks", table="t") == 20, "each hit has its age"
     assert grown("afterglow_misses_total", frontend="cql", reason="absent") == 10
     assert grown("afterglow_fills_total", frontend="cql", outcome="installed") == 10
     assert grown("afterglow_writes_total", frontend="cql", scope="row") == 11

@@ -71,40 +71,65 @@ impl Origin {
 
 /// A cached row: its bytes are checked and belong to the table shape that was asked for.
 #[derive(Debug, Clone)]
-pub struct Row(Bytes);
+pub struct Row {
+    bytes: Bytes,
+    age: Option<u32>,
+}
 
 impl Row {
     /// The row itself.
     pub fn stored(&self) -> StoredRow<'_> {
-        StoredRow::decode(&self.0).expect("checked when it was made")
+        StoredRow::decode(&self.bytes).expect("checked when it was made")
     }
 
     /// Its bytes, for another instance: [`Row::checked`] takes them there.
     pub fn bytes(&self) -> &Bytes {
-        &self.0
+        &self.bytes
+    }
+
+    /// Seconds since its fill was sent, when it was found. `None` if it was not found in this
+    /// instance's cache.
+    pub fn age(&self) -> Option<u32> {
+        self.age
+    }
+
+    pub(crate) fn aged(self, age: u32) -> Row {
+        Row { age: Some(age), ..self }
     }
 
     /// `None` for what is not a stored row of this shape of the table.
     pub fn checked(bytes: Bytes, fingerprint: u64) -> Option<Row> {
         StoredRow::decode(&bytes)
             .is_some_and(|row| row.fingerprint() == fingerprint)
-            .then_some(Row(bytes))
+            .then_some(Row { bytes, age: None })
     }
 }
 
 /// A cached unit of a partition, of the table shape that was asked for.
 #[derive(Debug, Clone)]
-pub struct Unit(Bytes);
+pub struct Unit {
+    bytes: Bytes,
+    age: Option<u32>,
+}
 
 impl Unit {
     /// The unit itself.
     pub fn stored(&self) -> StoredUnit<'_> {
-        StoredUnit::decode(&self.0).expect("checked when it was made")
+        StoredUnit::decode(&self.bytes).expect("checked when it was made")
     }
 
     /// Its bytes.
     pub(crate) fn bytes(&self) -> &Bytes {
-        &self.0
+        &self.bytes
+    }
+
+    /// As [`Row::age`].
+    pub fn age(&self) -> Option<u32> {
+        self.age
+    }
+
+    pub(crate) fn aged(self, age: u32) -> Unit {
+        Unit { age: Some(age), ..self }
     }
 
     /// The row of `table` with this key, or that there is none. It is for an answer only.
@@ -112,13 +137,13 @@ impl Unit {
     /// # Errors
     /// Why the unit does not tell.
     pub fn row(&self, table: &TableSchema, key: &RowKey) -> Result<Row, Unanswered> {
-        Ok(Row(self.stored().row(table, key)?.into()))
+        Ok(Row { bytes: self.stored().row(table, key)?.into(), age: self.age })
     }
 
     /// `None` for what is not a unit of this shape of the table.
     pub fn checked(bytes: Bytes, fingerprint: u64) -> Option<Unit> {
         StoredUnit::decode(&bytes)
             .is_some_and(|unit| unit.fingerprint() == fingerprint)
-            .then_some(Unit(bytes))
+            .then_some(Unit { bytes, age: None })
     }
 }

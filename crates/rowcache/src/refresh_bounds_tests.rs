@@ -99,6 +99,29 @@ fn a_unit_that_grows_beyond_the_bound_is_dropped() {
 }
 
 #[test]
+fn what_is_found_says_how_long_ago_its_fill_was_sent() {
+    let stage = Stage::new();
+    // As under `exclusive` without an end, and with one.
+    for max_age in [None, Some(100)] {
+        let ticket = stage.lead(&stage.unit_key());
+        let filled = Filled { max_age, ..stage.unit_of(&rows([10, 20]), 9, false) };
+        let asked_at = stage.clock.moment();
+        stage.clock.pass(2);
+        stage.install(&stage.unit_key(), Fill { ticket, filled, asked_at });
+        stage.clock.pass(5);
+        let unit = stage.stored_unit().unwrap();
+        let row = unit.row(&stage.plan.table, &stage.row_key(10)).unwrap();
+        assert_eq!((unit.age(), row.age()), (Some(7), Some(7)), "{max_age:?}");
+        // A unit that follows a write keeps its time.
+        again(&stage, 15);
+        stage.clock.pass(1);
+        assert_eq!(stage.stored_unit().unwrap().age(), Some(8));
+        drop(stage.begin(&insert(15)));
+        stage.clock.pass(HOLD + 1);
+    }
+}
+
+#[test]
 fn a_batch_with_a_row_that_the_server_names_is_not_one_row() {
     let script = "CREATE TABLE s.u (k int, c timeuuid, v int, PRIMARY KEY (k, c));";
     let schema = Arc::new(Schema::of_tables(defined_tables(script, None).unwrap()));

@@ -2,7 +2,7 @@
 //! [`install`](crate::install) fills it, and writes ([`write_in_flight`](crate::write_in_flight))
 //! drop rows from it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -77,6 +77,8 @@ pub struct RowCache<W> {
     pub(crate) weak_max_age: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) boot: u64,
+    /// Seconds since boot, as the last question for the lease read them.
+    pub(crate) recent: AtomicU32,
 }
 
 impl<W> RowCache<W> {
@@ -115,6 +117,7 @@ impl<W> RowCache<W> {
             weak_max_age: parts.weak_max_age,
             clock: parts.clock,
             boot: parts.boot,
+            recent: AtomicU32::new(0),
         })
     }
 

@@ -19,6 +19,7 @@ use afterglow_cql::token::murmur3;
 use afterglow_engine::{Hit, Lookup, Peek};
 use bytes::Bytes;
 
+use crate::clock::Millis;
 use crate::entry::{ENDLESS, Origin, Row, Unit};
 use crate::gate::slot_of;
 use crate::policy::Policy;
@@ -118,10 +119,9 @@ impl<W> RowCache<W> {
                 // read after its generation is never older than that.
                 let made_for = self.claim_generation.load(Ordering::Acquire);
                 let claim = self.claim.load(Ordering::Acquire);
-                if claim == NO_CLAIM
-                    || made_for != generation
-                    || !self.lease.holds(self.clock.now())
-                {
+                let now = self.clock.now();
+                self.note_time(now);
+                if claim == NO_CLAIM || made_for != generation || !self.lease.holds(now) {
                     return Err(NotCached::NoLease);
                 }
                 Ok(CachePermission::Exclusive { claim })
@@ -218,8 +218,8 @@ impl<W> RowCache<W> {
         cache_permission: CachePermission,
         fingerprint: u64,
     ) -> Result<Row, NotServed> {
-        let row = self.accept_value(hit, cache_permission)?;
-        Row::checked(row, fingerprint).ok_or(NotServed::Unusable)
+        let (row, age) = self.accept_value(hit, cache_permission)?;
+        Ok(Row::checked(row, fingerprint).ok_or(NotServed::Unusable)?.aged(age))
     }
 
     /// As [`RowCache::accept`], for the unit of a partition.
@@ -232,8 +232,8 @@ impl<W> RowCache<W> {
         cache_permission: CachePermission,
         fingerprint: u64,
     ) -> Result<Unit, NotServed> {
-        let unit = self.accept_value(hit, cache_permission)?;
-        Unit::checked(unit, fingerprint).ok_or(NotServed::Unusable)
+        let (unit, age) = self.accept_value(hit, cache_permission)?;
+        Ok(Unit::checked(unit, fingerprint).ok_or(NotServed::Unusable)?.aged(age))
     }
 
     /// Whether whatever of a partition is cached undoubted now, or filled from now on, has every
@@ -261,11 +261,12 @@ impl<W> RowCache<W> {
         Origin::split(&hit.value).is_none_or(|(origin, _)| origin.doubted)
     }
 
+    /// What is stored, and its age in seconds.
     fn accept_value(
         &self,
         hit: &Hit,
         cache_permission: CachePermission,
-    ) -> Result<Bytes, NotServed> {
+    ) -> Result<(Bytes, u32), NotServed> {
         let (origin, row) = Origin::split(&hit.value).ok_or(NotServed::Corrupt)?;
         let (present, longest) = match cache_permission {
             CachePermission::Exclusive { claim } => (claim, origin.max_age),
@@ -276,14 +277,25 @@ impl<W> RowCache<W> {
             return Err(NotServed::Unusable);
         }
         // The engine ends rows by the wall clock, which may have been set back since.
-        if longest != ENDLESS {
-            match self.age(origin.filled_at) {
-                Some(age) if age < longest => {}
+        let age = match longest {
+            // Nothing depends on it, so it is worth no look at a clock.
+            ENDLESS => self.recent.load(Ordering::Relaxed).saturating_sub(origin.filled_at),
+            longest => match self.age(origin.filled_at) {
+                Some(age) if age < longest => age,
                 Some(_) => return Err(NotServed::Expired),
                 None => return Err(NotServed::Unusable),
-            }
+            },
+        };
+        Ok((hit.value.slice_ref(row), age))
+    }
+
+    /// Every read under `exclusive` comes here, so a row without an end has its age by the same
+    /// look at the clock. The shared word is written once a second.
+    fn note_time(&self, now: Millis) {
+        let seconds = (now / 1_000) as u32;
+        if self.recent.load(Ordering::Relaxed) != seconds {
+            self.recent.store(seconds, Ordering::Relaxed);
         }
-        Ok(hit.value.slice_ref(row))
     }
 
     /// The age of a fill of that second since boot, in seconds. Both times are rounded down, so an

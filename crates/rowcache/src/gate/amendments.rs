@@ -283,11 +283,12 @@ impl<W> Gates<W> {
         let wide = self.wide.read();
         let mut stripe = self.stripe(slot).lock();
         let Stripe { slots, amendments, .. } = &mut *stripe;
-        let is_overtaken = |_: &Box<[u8]>, one: &mut Amendment<W>| {
+        let is_overtaken = |one: &Amendment<W>| {
             let version = slots[(one.slot % SLOTS_PER_STRIPE) as usize].version;
             one.stamp != Stamp { slot: version, wide: wide.version_of(one.unit.of().gates.0) }
         };
-        let overtaken = amendments.extract_if(is_overtaken).map(|(_, one)| one).collect();
+        let overtaken =
+            amendments.extract_if(|_, one| is_overtaken(one)).map(|(_, one)| one).collect();
         if amendments.is_empty() {
             let (word, bit) = amending_bit(slot);
             self.amending[word].fetch_and(!bit, Ordering::Relaxed);

@@ -94,15 +94,40 @@ impl Exposition {
         buckets: impl Iterator<Item = (Option<u64>, u64)>,
         sum_ns: u64,
     ) {
+        let bound = |us| (us as f64 / 1e6).to_string();
+        let buckets = buckets.map(|(us, count)| (us.map(bound), count));
+        self.buckets(name, labels, buckets, sum_ns as f64 / 1e9);
+    }
+
+    /// As [`Exposition::histogram`], of whole seconds.
+    pub(super) fn seconds(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        buckets: impl Iterator<Item = (Option<u32>, u64)>,
+        sum: u64,
+    ) {
+        // OpenMetrics wants `1.0`, not `1`.
+        let bound = |seconds| format!("{seconds}.0");
+        let buckets = buckets.map(|(seconds, count)| (seconds.map(bound), count));
+        self.buckets(name, labels, buckets, sum);
+    }
+
+    fn buckets(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        buckets: impl Iterator<Item = (Option<String>, u64)>,
+        sum: impl Display,
+    ) {
         let mut count = 0;
         for (bound, inside) in buckets {
             count += inside;
-            let bound = bound.map_or_else(|| "+Inf".into(), |us| (us as f64 / 1e6).to_string());
             let _ = write!(self.text, "{name}_bucket");
-            self.labels(labels, Some(&bound));
+            self.labels(labels, Some(bound.as_deref().unwrap_or("+Inf")));
             let _ = writeln!(self.text, " {count}");
         }
-        self.sample(&format!("{name}_sum"), labels, sum_ns as f64 / 1e9);
+        self.sample(&format!("{name}_sum"), labels, sum);
         self.sample(&format!("{name}_count"), labels, count);
     }
 

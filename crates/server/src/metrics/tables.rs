@@ -7,10 +7,13 @@ use foldhash::HashMap;
 use parking_lot::RwLock;
 use uuid::Uuid;
 
-use super::{Exposition, Family, Kind, Label, MissReason, PassReason, Path};
+use super::{Exposition, Family, Kind, Label, MissReason, OwnCounter, PassReason, Path};
 
 /// Tables that are counted one by one on a reactor. Further ones are counted together.
 const MOST_TABLES: usize = 1_000;
+
+/// Upper bounds of the ages of hits, in seconds: from a second to a week. Above is one bucket more.
+const AGES: [u32; 8] = [1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800];
 
 /// One table's counters.
 #[derive(Debug, Default)]
@@ -18,9 +21,21 @@ pub struct TableCounters {
     requests: Family<Path>,
     misses: Family<MissReason>,
     passes: Family<PassReason>,
+    /// Hits by the age of what was served.
+    ages: [OwnCounter; AGES.len() + 1],
+    /// The sum of these ages.
+    age_seconds: OwnCounter,
 }
 
 impl TableCounters {
+    /// A hit was served that was filled so many seconds ago.
+    pub fn served(&self, age: u32) {
+        // A few comparisons without a branch.
+        let bucket: usize = AGES.iter().map(|bound| usize::from(age > *bound)).sum();
+        self.ages[bucket].inc();
+        self.age_seconds.add(age.into());
+    }
+
     /// One more request was answered.
     pub fn answered(&self, path: Path) {
         self.requests.inc(path);
@@ -70,6 +85,8 @@ struct TableCounts {
     requests: Vec<u64>,
     misses: Vec<u64>,
     passes: Vec<u64>,
+    ages: [u64; AGES.len() + 1],
+    age_seconds: u64,
 }
 
 impl Default for TableCounts {
@@ -78,6 +95,8 @@ impl Default for TableCounts {
             requests: vec![0; Path::ALL.len()],
             misses: vec![0; MissReason::ALL.len()],
             passes: vec![0; PassReason::ALL.len()],
+            ages: [0; AGES.len() + 1],
+            age_seconds: 0,
         }
     }
 }
@@ -87,6 +106,10 @@ impl TableCounts {
         add(&mut self.requests, &counters.requests);
         add(&mut self.misses, &counters.misses);
         add(&mut self.passes, &counters.passes);
+        for (sum, count) in self.ages.iter_mut().zip(&counters.ages) {
+            *sum += count.get();
+        }
+        self.age_seconds += counters.age_seconds.get();
     }
 }
 
@@ -141,6 +164,21 @@ impl TableFigures {
             ),
             tables.iter().map(|(name, counts)| (name, &counts.passes)),
         );
+        ages(out, &tables);
+    }
+}
+
+/// Shows how old hits were, of tables that have any.
+fn ages(out: &mut Exposition, tables: &[((String, String), &TableCounts)]) {
+    const NAME: &str = "afterglow_table_hit_age_seconds";
+    let help = "Time since the fill of what answered a hit, by table.";
+    out.header(NAME, Kind::Histogram, help);
+    let with_hits =
+        |(_, counts): &&((String, String), &TableCounts)| counts.ages.iter().any(|n| *n > 0);
+    for ((keyspace, table), counts) in tables.iter().filter(with_hits) {
+        let labels = [("frontend", "cql"), ("keyspace", keyspace), ("table", table)];
+        let bounds = AGES.iter().copied().map(Some).chain([None]);
+        out.seconds(NAME, &labels, bounds.zip(counts.ages), counts.age_seconds);
     }
 }
 
@@ -197,6 +235,25 @@ mod tests {
             assert!(text.contains(&line), "{line} in {text}");
         }
         assert!(!text.contains("t7") && !text.contains("flash"), "{text}");
+    }
+
+    #[test]
+    fn hits_are_counted_by_their_age() {
+        let shards = [TableMetrics::default(), TableMetrics::default()];
+        for (shard, age) in [(0, 0), (1, 1), (0, 2), (1, 604_800), (0, 604_801)] {
+            shards[shard].of(Uuid::from_u128(1)).served(age);
+        }
+        shards[0].of(Uuid::from_u128(2)).answered(Path::Miss);
+        let text = shown(&shards);
+        let (name, table) =
+            ("afterglow_table_hit_age_seconds", "frontend=\"cql\",keyspace=\"ks\",table=\"t1\"");
+        for (le, count) in [("1.0", 2), ("10.0", 3), ("86400.0", 3), ("604800.0", 4), ("+Inf", 5)] {
+            let line = format!("{name}_bucket{{{table},le=\"{le}\"}} {count}\n");
+            assert!(text.contains(&line), "{line} in {text}");
+        }
+        assert!(text.contains(&format!("{name}_sum{{{table}}} 1209604\n")), "{text}");
+        assert!(text.contains(&format!("{name}_count{{{table}}} 5\n")), "{text}");
+        assert!(!text.contains(&format!("{name}_count{{{}", table.replace("t1", "t2"))), "{text}");
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub(super) fn route(
                 let pending = Pending::new(shared, request, plan, terms);
                 return Some(Box::pin(pending.hit(row, tier)));
             };
-            request.metrics().hits.inc(tier);
+            request.note_hit(tier, row.age());
             answer(
                 request.into_responder(),
                 read,
@@ -369,7 +369,7 @@ impl Pending {
     /// Not a future around another, which would keep the read twice: a client that has nothing told
     /// of its columns yet may have as many of these as requests.
     fn hit(self, row: Row, tier: Tier) -> impl Future<Output = ()> {
-        self.request.metrics().hits.inc(tier);
+        self.request.note_hit(tier, row.age());
         self.reply(row, path_of(tier))
     }
 

@@ -106,7 +106,8 @@ impl RowsRead {
             self.pending.request.pass(Path::Pass);
             return None;
         }
-        self.pending.request.metrics().hits.inc(tier);
+        let oldest = all.iter().filter_map(Row::age).max();
+        self.pending.request.note_hit(tier, oldest);
         let Some(metadata) = self.pending.ready_metadata() else {
             let all = all.to_vec();
             return Some(Box::pin(self.answer_later(all, path_of(tier))));

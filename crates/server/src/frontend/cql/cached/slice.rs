@@ -139,7 +139,7 @@ impl SliceRead {
         self.seen = unit.stored().rows();
         match self.answer(&unit.stored()) {
             Ok(answer) => {
-                self.pending.request.metrics().hits.inc(tier);
+                self.pending.request.note_hit(tier, unit.age());
                 self.shared().units.note_hit(self.unit_key());
                 let Some(metadata) = self.pending.ready_metadata() else {
                     return Some(Box::pin(self.reply_later(unit, path_of(tier))));

@@ -20,7 +20,7 @@ use crate::frontend::cql::cluster::nodes::NodeId;
 use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::cluster::routes::Candidates;
 use crate::frontend::cql::statements::prepared::Prepared;
-use crate::metrics::{FrontEndMetrics, MissReason, PassReason, Path};
+use crate::metrics::{FrontEndMetrics, MissReason, PassReason, Path, Tier};
 
 /// After that a client has given up: drivers wait 10 or 12 s.
 const REPEATED_WITHIN: Duration = Duration::from_secs(12);
@@ -125,6 +125,14 @@ impl Request {
     /// The counters of the reactor that it is on.
     pub fn metrics(&self) -> &FrontEndMetrics {
         &self.client().reactor_state.metrics
+    }
+
+    /// The cache has what answers it, filled so many seconds ago if that is known.
+    pub fn note_hit(&self, tier: Tier, age: Option<u32>) {
+        self.metrics().hits.inc(tier);
+        if let (Some(table), Some(age)) = (self.responder.table(), age) {
+            table.served(age);
+        }
     }
 
     /// The cache has nothing to answer it with.
