@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::node::{Client, Node, Setup, direct, furnished, wait_until};
 use Consistency::{All, LocalQuorum, One, Quorum, Two};
 
-const SCHEMA: [&str; 6] = [
+const SCHEMA: [&str; 9] = [
     "CREATE KEYSPACE near WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': \
      3, 'elsewhere': 1}",
     "CREATE TABLE near.t (k text PRIMARY KEY, v text)",
@@ -20,6 +20,10 @@ const SCHEMA: [&str; 6] = [
      'elsewhere': 3}",
     "CREATE TABLE far.t (k text PRIMARY KEY, v text)",
     "CREATE TABLE far.wide (k text, c int, v text, PRIMARY KEY (k, c))",
+    "CREATE KEYSPACE pair WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': \
+     2, 'elsewhere': 1}",
+    "CREATE TABLE pair.t (k text PRIMARY KEY, v text)",
+    "CREATE TABLE pair.wide (k text, c int, v text, PRIMARY KEY (k, c))",
 ];
 const ONE_ROW: &str = "SELECT v FROM near.t WHERE k = 'a'";
 /// A row, a slice, a row of a slice that is cached, rows of several partitions and of one.
@@ -138,6 +142,44 @@ fn quorum_over_several_data_centres_passes_through_where_others_write() {
         house.read(&mut client, text, LocalQuorum);
         assert_eq!(house.read(&mut client, text, LocalQuorum), [], "{text}");
         assert_eq!(house.read(&mut client, text, Quorum), [Quorum], "{text}");
+    }
+}
+
+/// Of two replicas here and one elsewhere a local quorum is both here. So it meets a write at TWO,
+/// which has one of them at least. A write at ONE may be elsewhere alone.
+#[test]
+fn beside_one_of_three_replicas_elsewhere_only_one_is_a_low_level() {
+    let reads = || READS.map(|text| text.replace("near.", "pair."));
+    let write = |client: &mut Client, level| {
+        run(client, "UPDATE pair.t SET v = '2' WHERE k = 'a'", level);
+        run(client, "UPDATE pair.t SET v = '2' WHERE k = 'b'", level);
+        run(client, "UPDATE pair.wide SET v = '2' WHERE k = 'a' AND c = 3", level);
+    };
+    let house = House::new("*.*=exclusive", LONG);
+    let mut client = house.node.client(Version::V5);
+    write_rows(&mut client, "pair");
+    for level in [Quorum, Two] {
+        write(&mut client, level);
+        for text in reads() {
+            let first = house.read(&mut client, &text, Quorum);
+            assert!(first.iter().all(|at| *at == LocalQuorum), "{text} after {level:?}: {first:?}");
+            assert_eq!(house.read(&mut client, &text, Quorum), [], "{text} after {level:?}");
+        }
+    }
+    write(&mut client, One);
+    for text in reads() {
+        run(&mut client, &text, LocalQuorum);
+        assert_eq!(house.read(&mut client, &text, LocalQuorum), [], "{text}");
+        assert_eq!(house.read(&mut client, &text, Quorum), [Quorum], "{text}");
+    }
+    // Where others write, one of them may have written at ONE.
+    let house = House::new("*.*=max-staleness=60s", LONG);
+    let mut client = house.node.client(Version::V5);
+    write_rows(&mut client, "pair");
+    for text in reads() {
+        house.read(&mut client, &text, LocalQuorum);
+        assert_eq!(house.read(&mut client, &text, LocalQuorum), [], "{text}");
+        assert_eq!(house.read(&mut client, &text, Quorum), [Quorum], "{text}");
     }
 }
 
