@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::*;
-use crate::api::PutOptions;
+use crate::api::{PutOptions, Tier};
 use crate::clock::{Clock, ManualClock};
 use crate::config::Durability;
 use crate::device::sim::{SimDisk, SimFaults, SimMachine};
@@ -329,4 +329,42 @@ fn a_device_that_hangs_before_the_start_costs_its_share_and_holds_nobody_up() {
         assert!((all / 4..all / 4 * 3).contains(&left), "{silent}: {left} of {all}");
         cache.close();
     }
+}
+
+#[test]
+fn what_is_kept_off_dram_is_read_from_flash_and_costs_no_memory() {
+    let dir = TempDir::new();
+    let mut config = small(&dir);
+    config.devices = vec![DeviceConfig { path: dir.path().join("flash"), size: 4 << 20 }];
+    let cache = Cache::open(config).expect("opens");
+    for durability in [Durability::WriteBack, Durability::WriteThrough] {
+        let options = NamespaceOptions { durability, ..NamespaceOptions::default() };
+        let ns = cache.namespace(&format!("{durability:?}"), options).expect("opens");
+        ns.keep_off_dram();
+        // It is refused while the queue is full, as its only place is there.
+        let put = |n: u32, value: &[u8]| {
+            while ns.put(&n.to_le_bytes(), value, PutOptions::default()).version().is_none() {
+                thread::yield_now();
+            }
+        };
+        for n in 0..200u32 {
+            put(n, &[n as u8; 1000]);
+        }
+        put(1, b"new");
+        ns.remove(&[2, 0, 0, 0]);
+        for _ in 0..3 {
+            for n in 0..200u32 {
+                let found = ns.get_blocking(&n.to_le_bytes());
+                let value = found.as_ref().map(|hit| hit.value.to_vec());
+                assert!(found.is_none_or(|hit| hit.tier != Tier::Dram), "{n} is in DRAM");
+                match n {
+                    1 => assert_eq!(value, Some(b"new".to_vec())),
+                    2 => assert_eq!(value, None),
+                    _ => assert_eq!(value, Some(vec![n as u8; 1000])),
+                }
+            }
+        }
+        assert_eq!(cache.stats().dram_objects, 0);
+    }
+    cache.close();
 }

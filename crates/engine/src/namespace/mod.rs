@@ -302,6 +302,14 @@ impl Namespace {
         self.ns.on_eviction(Arc::new(told));
     }
 
+    /// Keeps what is put from now on out of the DRAM tier, also when it is read: objects that are
+    /// so large that they would push all others out. A put writes to flash at once. It is refused
+    /// where flash takes nothing at this moment, whatever the durability, with the reasons of
+    /// `write-through`.
+    pub fn keep_off_dram(&self) {
+        self.ns.keep_off_dram();
+    }
+
     /// Removes everything, in O(1).
     pub fn clear(&self) -> u64 {
         self.core.wait_for_room();

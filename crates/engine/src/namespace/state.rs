@@ -56,6 +56,8 @@ pub struct NamespaceState {
     open: AtomicBool,
     /// Who is told of what is evicted.
     evicted: RwLock<Option<Arc<OnEviction>>>,
+    /// Its objects are on flash alone.
+    off_dram: AtomicBool,
 }
 
 /// What is called with an object that leaves the DRAM tier and that flash does not take.
@@ -76,7 +78,18 @@ impl NamespaceState {
             epochs: OnceLock::new(),
             open: AtomicBool::new(false),
             evicted: RwLock::default(),
+            off_dram: AtomicBool::new(false),
         }
+    }
+
+    /// Has its objects kept out of the DRAM tier from now on.
+    pub fn keep_off_dram(&self) {
+        self.off_dram.store(true, Ordering::Release);
+    }
+
+    /// Whether its objects are on flash alone.
+    pub fn is_off_dram(&self) -> bool {
+        self.off_dram.load(Ordering::Acquire)
     }
 
     /// Has `told` called with each object that is evicted from now on.

@@ -502,6 +502,9 @@ impl FlashRead {
     /// flash takes nothing at this moment, the read goes without a copy: it must not cost an object
     /// that only DRAM has. `at` is where flash has it.
     fn promote(&self, shard: &mut Shard, found: &Record<'_>, at: Location) {
+        if self.ns.is_off_dram() {
+            return;
+        }
         let bytes = found.key.len() + found.value.len();
         let trial = &shard.trial;
         let wanted = shard.dram.wants_copy(self.hash, bytes, |hash| trial.popularity(hash));

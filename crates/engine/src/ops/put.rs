@@ -126,12 +126,18 @@ impl Core {
             object.version = version;
             shard.sketch.add(hash);
             if ns.options.durability == Durability::WriteBack {
-                self.insert_and_evict(shard, &object);
+                if ns.is_off_dram() {
+                    self.write_out(shard, &object, Admission::OffDram).map_err(refused)?;
+                } else {
+                    self.insert_and_evict(shard, &object);
+                }
                 return Ok(Put::Stored(version));
             }
             let (at, ticket) = self.write_through(shard, ns, &object)?;
             object.state = EntryState::Clean(at);
-            self.insert_and_evict(shard, &object);
+            if !ns.is_off_dram() {
+                self.insert_and_evict(shard, &object);
+            }
             Ok(Put::Written(version, ticket))
         });
         put.unwrap_or_else(|reason| {
@@ -165,13 +171,18 @@ impl Core {
             }
             Err(reason) => {
                 let _ = self.waiters.take(ticket.id);
-                Err(match reason {
-                    DropReason::WriteBudget => RefuseReason::WriteBudget,
-                    DropReason::QueueFull => RefuseReason::QueueFull,
-                    DropReason::NoFreeSegment => RefuseReason::NoFreeSegment,
-                    _ => RefuseReason::Device,
-                })
+                Err(refused(reason))
             }
         }
+    }
+}
+
+/// Why a put is refused that flash did not take.
+fn refused(reason: DropReason) -> RefuseReason {
+    match reason {
+        DropReason::WriteBudget => RefuseReason::WriteBudget,
+        DropReason::QueueFull => RefuseReason::QueueFull,
+        DropReason::NoFreeSegment => RefuseReason::NoFreeSegment,
+        _ => RefuseReason::Device,
     }
 }

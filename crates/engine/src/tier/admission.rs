@@ -22,6 +22,8 @@ pub enum Admission {
     Asked,
     /// The write budget: somebody waits for it to be on flash.
     Through(u64),
+    /// The write budget: flash is the only place for it.
+    OffDram,
     /// Nothing.
     Forced,
 }
