@@ -141,6 +141,7 @@ MEMCACHE = {
     "memcached_slab_hot_items": (0, 7),
     "memcached_slab_lru_hits": (31, 34),
     "memcached_slab_mem_requested_bytes": SOME,
+    "memcached_parts_lost": 0,
     "memcached_stalled_connections": 0,
     "memcached_time_seconds": SOME,
     "memcached_up": 1,

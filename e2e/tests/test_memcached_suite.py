@@ -60,7 +60,7 @@ LEFT_OUT = {
     "expirations": "moves the clock of a memcached that is built for debugging",
     "issue_50": "there is no -B: who begins like a text command may take time to end it",
     "issue_67": "is about the addresses of -l, -p and -U",
-    "item_size_max": "the largest object is a quarter of a segment, so 4 MiB at most; it asks for 32",
+    "item_size_max": "the largest object is 64 MiB; it asks for up to 1 GiB",
     "misbehave": "the service manager takes privileges away",
     "proxy": "no proxy",
     "restart": "is about the memory file of -e",

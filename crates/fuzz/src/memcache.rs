@@ -32,7 +32,8 @@ fn session(data: &[u8], users: Option<&str>) {
     let Some((cut, bytes)) = data.split_first() else { return };
     let mut whole = Server::new(users);
     let expected = whole.send(bytes);
-    let mut pieces = Server::new(users);
+    // The same, too, where values come in parts.
+    let mut pieces = if cut % 2 == 0 { Server::new(users) } else { Server::parting(users) };
     let mut answers = Vec::new();
     for piece in bytes.chunks(usize::from(*cut) + 1) {
         // A line that is too long is only known to be so by what came of it at once.

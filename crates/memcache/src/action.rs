@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::value::NewValue;
+
 /// What to do with an object.
 #[derive(Debug, Clone)]
 pub enum Action<'a> {
@@ -93,8 +95,33 @@ pub struct Store<'a> {
     pub stale: bool,
     /// The key came in base 64 and is to be shown so.
     pub binary_key: bool,
-    /// The value.
+    /// The value; where it is stored in parts, the head that names them.
     pub value: Cow<'a, [u8]>,
+    /// Length of a value that is stored in parts already.
+    pub in_parts: Option<usize>,
+}
+
+impl Store<'_> {
+    /// Length of the value that is stored.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.in_parts.unwrap_or(self.value.len())
+    }
+
+    /// Whether that value has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value as it is to be kept.
+    #[must_use]
+    pub fn new_value(&self) -> NewValue<'_> {
+        match self.in_parts {
+            Some(len) => NewValue::InParts { head: &self.value, len },
+            None => NewValue::Parts([&self.value, &[]]),
+        }
+    }
 }
 
 /// A removal.

@@ -52,6 +52,16 @@ impl Header {
         HEADER + self.extras + self.key
     }
 
+    /// Whether its value is to be stored.
+    pub fn stores(&self) -> bool {
+        matches!(plain(self.opcode), op::SET | op::ADD | op::REPLACE | op::APPEND | op::PREPEND)
+    }
+
+    /// What its key and value count against the largest item size.
+    pub fn counted(&self) -> usize {
+        self.key + self.value_len() + ITEM_OVERHEAD
+    }
+
     /// Bytes of value.
     pub fn value_len(&self) -> usize {
         self.body - self.extras - self.key
@@ -85,7 +95,7 @@ impl Header {
         if self.key > MAX_KEY || !self.is_lawful() {
             return Plan::Refuse(self.refusal(Status::Invalid, true), 0);
         }
-        let too_large = self.key + self.value_len() + ITEM_OVERHEAD > max_item;
+        let too_large = self.counted() > max_item;
         match self.opcode {
             op::SASL_AUTH | op::SASL_STEP if self.value_len() > MAX_SASL => {
                 Plan::Refuse(self.refusal(Status::Invalid, false), whole)
@@ -203,6 +213,7 @@ fn store<'a>(header: &Header, mode: Mode, extras: &[u8], value: &'a [u8]) -> Sto
         stale: false,
         binary_key: false,
         value: Cow::Borrowed(value),
+        in_parts: None,
     }
 }
 

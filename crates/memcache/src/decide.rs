@@ -4,12 +4,15 @@
 use crate::action::{Action, Arithmetic, Delete, Get, Mode, Store};
 use crate::number;
 use crate::ttl::{NEVER, expiry_of};
+use crate::value::NewValue;
 
 /// An object as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Item<'a> {
-    /// Its value.
+    /// Its value; where that is stored in parts, the head that names them.
     pub value: &'a [u8],
+    /// Length of a value that is stored in parts.
+    pub in_parts: Option<usize>,
     /// The client's flags.
     pub flags: u32,
     /// Its cas token.
@@ -28,11 +31,31 @@ pub struct Item<'a> {
     pub idle: u32,
 }
 
-impl Item<'_> {
+impl<'a> Item<'a> {
+    /// Length of its value.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.in_parts.unwrap_or(self.value.len())
+    }
+
+    /// Whether its value has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its value, to be kept as it is.
+    fn kept_value(&self) -> NewValue<'a> {
+        match self.in_parts {
+            Some(len) => NewValue::InParts { head: self.value, len },
+            None => NewValue::Parts([self.value, &[]]),
+        }
+    }
+
     /// What memcached counts of it on a machine of 64 bits, with cas tokens.
     #[must_use]
     pub fn counted_size(&self, key: &[u8]) -> usize {
-        key.len() + self.value.len() + if self.flags == 0 { 59 } else { 63 }
+        key.len() + self.len() + if self.flags == 0 { 59 } else { 63 }
     }
 }
 
@@ -78,53 +101,6 @@ pub enum NewCas {
 impl From<Option<u64>> for NewCas {
     fn from(wanted: Option<u64>) -> Self {
         wanted.map_or(NewCas::Fresh, NewCas::Is)
-    }
-}
-
-/// A value in the making.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NewValue<'a> {
-    /// These parts, one after the other.
-    Parts([&'a [u8]; 2]),
-    /// These digits.
-    Number {
-        /// The number.
-        value: u64,
-        /// Filled with spaces up to this length.
-        width: usize,
-    },
-}
-
-impl NewValue<'_> {
-    /// Its length in bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        match self {
-            NewValue::Parts([a, b]) => a.len() + b.len(),
-            NewValue::Number { value, width } => {
-                number::digits_of(*value, &mut [0; 20]).len().max(*width)
-            }
-        }
-    }
-
-    /// Whether it has no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Appends it.
-    pub fn write(&self, out: &mut Vec<u8>) {
-        match self {
-            NewValue::Parts(parts) => parts.iter().for_each(|part| out.extend_from_slice(part)),
-            NewValue::Number { value, width } => {
-                let end = out.len() + width;
-                number::push(out, *value);
-                if out.len() < end {
-                    out.resize(end, b' ');
-                }
-            }
-        }
     }
 }
 
@@ -222,7 +198,7 @@ pub fn decide<'a>(action: &'a Action<'_>, old: Option<Item<'a>>, now: u64) -> De
 /// An object as it is, to be changed a little.
 fn kept(item: Item<'_>) -> NewItem<'_> {
     NewItem {
-        value: NewValue::Parts([item.value, &[]]),
+        value: item.kept_value(),
         flags: item.flags,
         expiry: item.expiry,
         cas: NewCas::Is(item.cas),
@@ -256,7 +232,7 @@ fn vivify<'a>(get: &Get, now: u64) -> Decision<'a> {
 
 fn write<'a>(store: &'a Store<'_>, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
     let mut new = NewItem {
-        value: NewValue::Parts([&store.value, &[]]),
+        value: store.new_value(),
         flags: store.flags,
         expiry: expiry_of(store.ttl, now),
         cas: store.new_cas.into(),
@@ -285,7 +261,7 @@ fn write<'a>(store: &'a Store<'_>, old: Option<Item<'a>>, now: u64) -> Decision<
         }
         Mode::Append => {
             new = NewItem {
-                value: NewValue::Parts([old.value, &store.value]),
+                value: joined(&old, store, [old.value, &store.value]),
                 cas: new.cas,
                 stale: false,
                 token_sent: false,
@@ -294,7 +270,7 @@ fn write<'a>(store: &'a Store<'_>, old: Option<Item<'a>>, now: u64) -> Decision<
         }
         Mode::Prepend => {
             new = NewItem {
-                value: NewValue::Parts([&store.value, old.value]),
+                value: joined(&old, store, [&store.value, old.value]),
                 cas: new.cas,
                 stale: false,
                 token_sent: false,
@@ -303,6 +279,14 @@ fn write<'a>(store: &'a Store<'_>, old: Option<Item<'a>>, now: u64) -> Decision<
         }
     }
     Decision::store(new)
+}
+
+/// Both values, in their order.
+fn joined<'a>(old: &Item<'a>, store: &Store<'_>, order: [&'a [u8]; 2]) -> NewValue<'a> {
+    match (old.in_parts, store.in_parts) {
+        (None, None) => NewValue::Parts(order),
+        _ => NewValue::Join { len: old.len() + store.len() },
+    }
 }
 
 fn remove<'a>(delete: &Delete, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
@@ -328,13 +312,15 @@ fn remove<'a>(delete: &Delete, old: Option<Item<'a>>, now: u64) -> Decision<'a> 
 
 fn count<'a>(arithmetic: &Arithmetic, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
     let Some(item) = old else { return begin(arithmetic, now) };
-    if item.value.is_empty() {
+    if item.is_empty() {
         return Decision::nothing(Outcome::NotANumber);
     }
     if arithmetic.cas != 0 && arithmetic.cas != item.cas {
         return Decision::nothing(Outcome::Exists);
     }
-    let Some(value) = number::unsigned(item.value) else {
+    // What is in parts is longer than any number.
+    let digits = Some(item.value).filter(|_| item.in_parts.is_none());
+    let Some(value) = digits.and_then(number::unsigned) else {
         return Decision::nothing(Outcome::NotANumber);
     };
     let value = match arithmetic.down {

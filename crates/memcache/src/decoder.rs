@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::action::Action;
 use crate::binary::{self, Header, Plan};
-use crate::limits::{MAX_GET_LINE, MAX_LINE};
+use crate::limits::{ITEM_OVERHEAD, MAX_GET_LINE, MAX_LINE};
 use crate::line::{Line, answer};
 use crate::packet::HEADER;
 use crate::reply::Reply;
@@ -22,8 +22,34 @@ pub enum Decoded<'a> {
     Skip(usize),
     /// A request of so many bytes: drop them when it is done with.
     Request(usize, Request<'a>),
+    /// A store whose value comes in parts: of so many bytes up to that value, and of a value of so
+    /// many. Drop the former when it is begun; its parts come next.
+    Begin(usize, Operation<'a>, usize),
+    /// A part of that value: drop it when it is done with.
+    Part(&'a [u8]),
+    /// The end of that value, of so many bytes, and whether the line ends there that should. Drop
+    /// them when it is done with.
+    End(usize, bool),
     /// What no server would take: end the connection.
     Close,
+}
+
+/// A value that comes in parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Body {
+    /// Bytes that are still to come.
+    left: usize,
+    /// The end of a line that comes behind it.
+    tail: &'static [u8],
+}
+
+/// How values come in parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parting {
+    /// Objects that count more bytes, key and [`ITEM_OVERHEAD`] included, come in parts.
+    pub above: usize,
+    /// Bytes of each part but the last.
+    pub part: usize,
 }
 
 /// What TLS begins with. A browser that was given the address as HTTPS sends bytes of a web page's
@@ -49,6 +75,10 @@ pub struct Decoder {
     /// Before this byte there is no line end.
     scanned: usize,
     max_item: usize,
+    parting: Option<Parting>,
+    /// The value that comes in parts now, and what it was before the last answer.
+    body: Option<Body>,
+    before: Option<Body>,
     /// There are users, and the client must say which it is.
     sasl: bool,
     authenticated: bool,
@@ -59,7 +89,27 @@ impl Decoder {
     /// is if `sasl`.
     #[must_use]
     pub fn new(max_item: usize, sasl: bool) -> Self {
-        Decoder { protocol: None, skip: 0, scanned: 0, max_item, sasl, authenticated: !sasl }
+        Decoder {
+            protocol: None,
+            skip: 0,
+            scanned: 0,
+            max_item,
+            parting: None,
+            body: None,
+            before: None,
+            sasl,
+            authenticated: !sasl,
+        }
+    }
+
+    /// Has values of large objects come in parts. Otherwise each comes whole with its request.
+    ///
+    /// # Panics
+    /// When a part has no bytes.
+    #[must_use]
+    pub fn parting(self, parting: Parting) -> Self {
+        assert!(parting.part > 0);
+        Decoder { parting: Some(parting), ..self }
     }
 
     /// The client is who it says it is.
@@ -67,9 +117,17 @@ impl Decoder {
         self.authenticated = true;
     }
 
-    /// The request that came last is not carried out yet: it will come again.
+    /// The request, or the part of a value, that came last is not carried out yet: it will come
+    /// again.
     pub fn undo(&mut self) {
         self.skip = 0;
+        self.body = self.before;
+    }
+
+    /// Whether a value comes in parts now.
+    #[must_use]
+    pub fn is_parting(&self) -> bool {
+        self.body.is_some()
     }
 
     /// Whether the connection speaks the binary protocol.
@@ -86,6 +144,10 @@ impl Decoder {
             self.skip -= dropped as u64;
             return Decoded::Skip(dropped);
         }
+        self.before = self.body;
+        if let Some(body) = self.body {
+            return self.part(body, input);
+        }
         let Some(first) = input.first() else { return Decoded::More(1) };
         if self.protocol.is_none() && *first == TLS_HANDSHAKE {
             return Decoded::Close;
@@ -97,10 +159,40 @@ impl Decoder {
         }
     }
 
+    /// The next part of a value, or its end.
+    fn part<'a>(&mut self, body: Body, input: &'a [u8]) -> Decoded<'a> {
+        if body.left == 0 {
+            let tail = body.tail.len();
+            let Some(found) = input.get(..tail) else { return Decoded::More(tail) };
+            self.body = None;
+            return Decoded::End(tail, found == body.tail);
+        }
+        let parting = self.parting.expect("nothing else begins a value in parts");
+        let len = parting.part.min(body.left);
+        let Some(part) = input.get(..len) else { return Decoded::More(len) };
+        self.body = Some(Body { left: body.left - len, ..body });
+        Decoded::Part(part)
+    }
+
+    /// Whether the value of an object that counts so much comes in parts.
+    fn parts(&self, counted: usize) -> bool {
+        self.parting.is_some_and(|parting| counted > parting.above)
+    }
+
     fn packet<'a>(&mut self, input: &'a [u8]) -> Decoded<'a> {
         let Some(header) = input.first_chunk::<HEADER>() else { return Decoded::More(HEADER) };
         let Some(header) = Header::read(header) else { return Decoded::Close };
         match header.plan(self.authenticated, self.sasl, self.max_item) {
+            Plan::Whole(_) if header.stores() && self.parts(header.counted()) => {
+                let Some(head) = input.get(..header.head_len()) else {
+                    return Decoded::More(header.head_len());
+                };
+                let Request::Operation(operation) = binary::parse(&header, head) else {
+                    unreachable!("a store is an operation")
+                };
+                self.body = Some(Body { left: header.value_len(), tail: b"" });
+                Decoded::Begin(head.len(), operation, header.value_len())
+            }
             Plan::Whole(len) if input.len() < len => Decoded::More(len),
             Plan::Whole(len) => Decoded::Request(len, binary::parse(&header, &input[..len])),
             Plan::Refuse(request, skip) => {
@@ -143,6 +235,13 @@ impl Decoder {
             Line::Refused(request, skip) => {
                 self.skip = skip;
                 self.whole(end + 1, request)
+            }
+            Line::Value(len, operation)
+                if self.parts(operation.key.len() + len + ITEM_OVERHEAD) =>
+            {
+                self.scanned = 0;
+                self.body = Some(Body { left: len, tail: b"\r\n" });
+                Decoded::Begin(end + 1, operation, len)
             }
             Line::Value(len, operation) => {
                 let total = end + 1 + len + 2;
@@ -207,10 +306,15 @@ fn without_end(line: &[u8]) -> &[u8] {
     memchr::memchr(0, line).map_or(line, |zero| &line[..zero])
 }
 
+/// What is said of a value behind which no line ends.
+#[must_use]
+pub fn bad_chunk(reply: &Reply<'_>) -> &'static str {
+    if matches!(reply, Reply::Text { quiet: true }) { "" } else { text::BAD_CHUNK }
+}
+
 fn with_value<'a>(mut operation: Operation<'a>, data: &'a [u8]) -> Request<'a> {
     let Some(value) = data.strip_suffix(b"\r\n") else {
-        let quiet = matches!(operation.reply, Reply::Text { quiet: true });
-        return answer(if quiet { "" } else { text::BAD_CHUNK });
+        return answer(bad_chunk(&operation.reply));
     };
     if let Action::Store(store) = &mut operation.action {
         store.value = Cow::Borrowed(value);

@@ -66,7 +66,7 @@ impl Dump {
             Form::Cached { .. } => {
                 out.extend_from_slice(b"ITEM ");
                 out.extend_from_slice(key);
-                let text = format!(" [{} b; {} s]\r\n", item.value.len(), item.expiry);
+                let text = format!(" [{} b; {} s]\r\n", item.len(), item.expiry);
                 out.extend_from_slice(text.as_bytes());
             }
         }

@@ -31,14 +31,15 @@ mod tokens;
 mod topics;
 mod ttl;
 mod uri;
+mod value;
 mod watch;
 
 #[cfg(test)]
 mod tests;
 
 pub use action::{Action, Arithmetic, Delete, Get, Mode, Store};
-pub use decide::{Change, Decision, Item, NewCas, NewItem, NewValue, Outcome, decide};
-pub use decoder::{Decoded, Decoder};
+pub use decide::{Change, Decision, Item, NewCas, NewItem, Outcome, decide};
+pub use decoder::{Decoded, Decoder, Parting, bad_chunk};
 pub use dump::{Dump, Form};
 pub use limits::{CLASS, ITEM_OVERHEAD, MAX_GET_LINE, MAX_KEY, MAX_LINE};
 pub use log::{CloseReason, Fetched, LogEntry, store_status};
@@ -48,3 +49,4 @@ pub use request::{Keys, Operation, Request};
 pub use sink::Sink;
 pub use topics::Topics;
 pub use ttl::{NEVER, PAST, expiry_of};
+pub use value::NewValue;

@@ -256,6 +256,7 @@ fn set<'a>(line: &'a [u8], words: &Tokens<'a>, max_item: usize) -> Line<'a> {
         stale: flags.stale,
         binary_key: flags.binary_key,
         value: Cow::Borrowed(&[]),
+        in_parts: None,
     });
     Line::Value(len, Operation { key, action, reply })
 }

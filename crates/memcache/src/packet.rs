@@ -97,6 +97,11 @@ pub fn is_quiet(opcode: u8) -> bool {
     matches!(opcode, op::GETQ | op::GETKQ | op::GATQ | op::GATKQ | op::FIRST_QUIET..=op::LAST_QUIET)
 }
 
+/// Whether the value of what is found is shown.
+pub fn shows_value(opcode: u8) -> bool {
+    matches!(plain(opcode), op::GET | op::GETK | op::GAT | op::GATK)
+}
+
 /// The operation without its quietness.
 pub fn plain(opcode: u8) -> u8 {
     match opcode {
@@ -165,10 +170,13 @@ pub fn outcome(
     let with_key = matches!(opcode, op::GETK | op::GATK);
     if let Outcome::Found { item, .. } = *outcome {
         let key = if with_key { key } else { &[] };
-        let value = if opcode == op::TOUCH { &[] } else { item.value };
-        let (flags, len) = (item.flags.to_be_bytes(), value.len());
+        let flags = item.flags.to_be_bytes();
+        let len = if opcode == op::TOUCH { 0 } else { item.len() };
         head(reply, Status::Ok, item.cas, &flags, key, len, out.text());
-        return out.value(value);
+        if opcode != op::TOUCH {
+            out.value(item.value);
+        }
+        return;
     }
     let out = out.text();
     match *outcome {

@@ -82,6 +82,17 @@ impl Reply<'_> {
         }
     }
 
+    /// Whether a value that is found is shown.
+    #[must_use]
+    pub fn shows_value(&self) -> bool {
+        match self {
+            Reply::Text { .. } => false,
+            Reply::Value { .. } => true,
+            Reply::Meta(meta) => meta.value && meta.verb == Verb::Get,
+            Reply::Binary(binary) => packet::shows_value(binary.opcode),
+        }
+    }
+
     /// Writes what came of an operation on `key` at second `now`; `mode` is that of a store.
     pub fn outcome(
         &self,
@@ -230,7 +241,7 @@ fn value(key: &[u8], item: &Item<'_>, cas: bool, out: &mut impl Sink) {
     text.push(b' ');
     number::push(text, item.flags.into());
     text.push(b' ');
-    number::push(text, item.value.len() as u64);
+    number::push(text, item.len() as u64);
     if cas {
         text.push(b' ');
         number::push(text, item.cas);
@@ -312,7 +323,7 @@ impl Meta<'_> {
         let out = sink.text();
         if self.value {
             out.extend_from_slice(b"VA ");
-            number::push(out, item.value.len() as u64);
+            number::push(out, item.len() as u64);
         } else {
             out.extend_from_slice(b"HD");
         }
@@ -320,7 +331,7 @@ impl Meta<'_> {
         for flag in tokens::words(&self.flags) {
             match flag[0] {
                 b'T' | b'N' => expiry = new,
-                b's' => field(b's', item.value.len() as u64, out),
+                b's' => field(b's', item.len() as u64, out),
                 b't' => remaining(expiry, now, out),
                 b'c' => field(b'c', item.cas, out),
                 b'f' => field(b'f', item.flags.into(), out),

@@ -6,7 +6,8 @@ pub trait Sink {
     /// Takes whatever is appended here, behind all that was written before.
     fn text(&mut self) -> &mut Vec<u8>;
 
-    /// Takes the value of an object, behind all that was written before.
+    /// Takes the value of an object, behind all that was written before. Of one that is stored in
+    /// parts, this is its head: a sink that may come by one puts the parts in its place.
     fn value(&mut self, value: &[u8]);
 }
 

@@ -170,6 +170,7 @@ fn store<'a>(words: &Tokens<'a>, mode: Mode, max_item: usize) -> Line<'a> {
         stale: false,
         binary_key: false,
         value: Cow::Borrowed(&[]),
+        in_parts: None,
     });
     Line::Value(len, Operation { key, action, reply })
 }

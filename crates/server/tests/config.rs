@@ -195,7 +195,7 @@ fn settings_of_the_memcache_front_end_that_cannot_be_meant_are_refused() {
     for (content, hint) in [
         ("memcache-tls-key = \"k.pem\"", "--memcache-tls-cert"),
         ("memcache = \"127.0.0.1:9180\"", "the memcached front end"),
-        ("memcache-item-size = \"5MiB\"", "a quarter of the largest segment"),
+        ("memcache-item-size = \"65MiB\"", "at most 64MiB"),
         ("memcache-item-size = \"10B\"", "at least"),
         ("memcache-buffers = \"200MiB\"", "more than half of --memory"),
         ("memcache-connections = 0", "1 to 1048576"),

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 // in as well.
 use super::memcache::auth::Users;
 use super::memcache::{
-    Action, Change, Decoded, Decoder, Item, NewCas, Operation, Outcome, Reply, Request, decide,
-    expiry_of,
+    Action, Change, Decoded, Decoder, Item, NewCas, Operation, Outcome, Parting, Reply, Request,
+    bad_chunk, decide, expiry_of,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +26,7 @@ pub struct Server {
     cas: u64,
     flush: Option<u64>,
     input: Vec<u8>,
+    receiving: Option<(Operation<'static>, Vec<u8>)>,
     pub closed: bool,
     /// The client has said its last: from then on it is told what happens.
     watching: bool,
@@ -43,9 +44,17 @@ impl Server {
             cas: 0,
             flush: None,
             input: Vec::new(),
+            receiving: None,
             closed: false,
             watching: false,
         }
+    }
+
+    /// The same, where values come in parts of two bytes that count more than 66 with their key.
+    pub fn parting(users: Option<&str>) -> Self {
+        let server = Server::new(users);
+        let decoder = Decoder::new(MAX_ITEM, users.is_some());
+        Server { decoder: decoder.parting(Parting { above: 66, part: 2 }), ..server }
     }
 
     /// How many objects there are.
@@ -75,11 +84,34 @@ impl Server {
                     self.request(request, &mut decoder, &mut out);
                     self.decoder = decoder;
                 }
+                Decoded::Begin(len, operation, value) => {
+                    at += len;
+                    self.receiving = Some((operation.into_owned(), Vec::with_capacity(value)));
+                }
+                Decoded::Part(part) => {
+                    at += part.len();
+                    self.receiving.as_mut().unwrap().1.extend_from_slice(part);
+                }
+                Decoded::End(len, whole) => {
+                    at += len;
+                    self.received(whole, &mut out);
+                }
                 Decoded::Close => self.closed = true,
             }
         }
         self.input = input[at..].to_vec();
         out
+    }
+
+    /// A value that came in parts is here.
+    fn received(&mut self, whole: bool, out: &mut Vec<u8>) {
+        let (mut operation, value) = self.receiving.take().unwrap();
+        if !whole {
+            return out.extend_from_slice(bad_chunk(&operation.reply).as_bytes());
+        }
+        let Action::Store(store) = &mut operation.action else { panic!("no store") };
+        store.value = value.into();
+        self.operation(&operation.key, &operation.action, &operation.reply, out);
     }
 
     fn request(&mut self, request: Request<'_>, decoder: &mut Decoder, out: &mut Vec<u8>) {
@@ -177,6 +209,7 @@ impl Server {
                 outcome.set_cas(cas);
                 let item = Item {
                     value: &[],
+                    in_parts: None,
                     flags: new.flags,
                     cas,
                     expiry: new.expiry,

@@ -182,8 +182,8 @@ fn campaign(
         let mut whole = Server::new(users);
         let answer = whole.send(&bytes);
         answered += usize::from(!answer.is_empty());
-        for _ in 0..3 {
-            let mut cut = Server::new(users);
+        for parts in [false, false, true] {
+            let mut cut = if parts { Server::parting(users) } else { Server::new(users) };
             let again = pieces(&mut random, &mut cut, &bytes);
             let (answer, again) =
                 (String::from_utf8_lossy(&answer), String::from_utf8_lossy(&again));

@@ -144,10 +144,7 @@ fn memcache(config: &Config, wrong: &mut Wrong<'_>) {
     if config.memcache_item_size > MAX_ITEM {
         wrong(
             "memcache-item-size",
-            format!(
-                "{} is more than a quarter of the largest segment, {MAX_ITEM}",
-                config.memcache_item_size
-            ),
+            format!("{} is too much: at most {MAX_ITEM}", config.memcache_item_size),
         );
     }
     if config.memcache_item_size < MIN_ITEM {
@@ -164,8 +161,8 @@ fn memcache(config: &Config, wrong: &mut Wrong<'_>) {
     }
 }
 
-/// Largest object there can be: a quarter of the largest segment.
-pub const MAX_ITEM: Size = Size::mib(4);
+/// Largest object there can be, its value in parts.
+pub const MAX_ITEM: Size = Size::mib(64);
 /// Smallest limit on objects that makes sense.
 const MIN_ITEM: Size = Size::bytes(1024);
 

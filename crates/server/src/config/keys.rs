@@ -212,9 +212,9 @@ const OTHERS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "SIZE",
         example: "4MiB",
-        help: "Largest object of the memcached front end, its key and 64 bytes included. The \
-               limit is a quarter of a segment; a segment is 1/256 of the flash and at most \
-               16MiB",
+        help: "Largest object of the memcached front end, its key and 64 bytes included: 64MiB \
+               at most, and a sixteenth of the flash. What is more than a quarter of a segment is \
+               kept in parts",
         live: false,
         set: |c, v| put(&mut c.memcache_item_size, v),
         get: |c| one(c.memcache_item_size),

@@ -92,6 +92,8 @@ counters! {
     /// Connections cut because nobody read their answers, or sent the rest of a request, while
     /// others waited for memory.
     stalled_connections,
+    /// Connections closed because a part of a value was lost while that was sent.
+    parts_lost,
     /// Connections cut because nothing came on them for too long.
     idle_connections,
     /// Times that a connection with more to do let others have their turn.
@@ -207,6 +209,11 @@ pub(super) fn expose(shards: &[Arc<MemcacheMetrics>], out: &mut Exposition) {
             "memcached_stalled_connections_total",
             "Connections closed because they read nothing while others waited for memory.",
             &sum.stalled_connections,
+        ),
+        (
+            "memcached_parts_lost_total",
+            "Connections closed because a part of a value was lost while it was sent.",
+            &sum.parts_lost,
         ),
         (
             "memcached_idle_connections_total",

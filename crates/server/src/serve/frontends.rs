@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use afterglow_engine::{Cache, Durability};
+use afterglow_memcache::Parting;
 use afterglow_memcache::auth::Users;
 
 use super::certificates::TlsParts;
@@ -19,6 +20,7 @@ use crate::{
     frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, RingSettings},
     frontend::memcache::{
         FrontEndAddress, MemcacheFrontEnd, MemcacheFrontEndConfig, MemcacheLimits, Sockets,
+        part_len,
     },
     metrics::Metrics,
     reactor::{Bound, Reactors},
@@ -284,6 +286,7 @@ fn memcache(
         users,
         limits: limits(config),
         max_item: max_item(config, cache),
+        parting: parting(cache),
         buffers: usize::try_from(config.buffers().get()).unwrap_or(usize::MAX),
         flush_enabled: !config.memcache_no_flush,
         dump_enabled: !config.memcache_no_dump,
@@ -307,13 +310,22 @@ fn limits(config: &Config) -> MemcacheLimits {
     }
 }
 
-/// What is configured, or less where segments are small.
+/// What is configured, or less where flash is small: a value in parts is to be a small share of it.
 fn max_item(config: &Config, cache: &Cache) -> usize {
-    let (wanted, possible) = (config.memcache_item_size.get(), cache.stats().segment_size / 4);
+    let stats = cache.stats();
+    let flash = stats.segment_size * stats.segments;
+    let (wanted, possible) = (config.memcache_item_size.get(), flash / 16);
     if wanted > possible {
         tracing::warn!(
-            "objects of the memcached front end may count {possible} bytes, not {wanted}: a quarter of a segment of this flash"
+            "objects of the memcached front end may count {possible} bytes, not {wanted}: a sixteenth of this flash"
         );
     }
     usize::try_from(wanted.min(possible)).unwrap_or(usize::MAX)
+}
+
+/// Values that a record cannot hold come in parts.
+fn parting(cache: &Cache) -> Parting {
+    let segment = cache.stats().segment_size;
+    let above = usize::try_from(segment / 4).unwrap_or(usize::MAX);
+    Parting { above, part: part_len(segment) }
 }

@@ -3,7 +3,10 @@
 use afterglow_engine::{Outlook, WrittenByPut};
 use afterglow_memcache::ITEM_OVERHEAD;
 
-use crate::config::{Config, MAX_ITEM, MIN_FLASH, MIN_MEMORY, Size};
+use crate::config::{Config, MIN_FLASH, MIN_MEMORY, Size};
+
+/// Largest object that is planned for: what has its value in parts is not.
+const MAX_WHOLE: Size = Size::mib(4);
 
 /// Flash and memory are found in steps of this many bytes.
 const STEP: u64 = 1 << 20;
@@ -53,7 +56,7 @@ pub enum PlanError {
     },
     /// No front end stores an object of that size.
     #[error(
-        "objects of {size} bytes are not stored: the limit of key, value and 64 bytes is {MAX_ITEM}"
+        "objects of {size} bytes are not planned for: the limit of key, value and 64 bytes is {MAX_WHOLE}"
     )]
     TooLarge {
         /// Bytes of one.
@@ -105,7 +108,7 @@ impl Plan {
                 return Err(PlanError::TooLittle { what, given, least });
             }
         }
-        if item(objects) > MAX_ITEM.get() {
+        if item(objects) > MAX_WHOLE.get() {
             return Err(PlanError::TooLarge { size: objects.size });
         }
         let too_many = || {
@@ -175,7 +178,7 @@ impl Plan {
             objects,
             memory: Size::bytes(memory),
             item_size: (item(objects) > Config::default().memcache_item_size.get())
-                .then_some(MAX_ITEM),
+                .then_some(MAX_WHOLE),
             outlook,
             in_dram: outlook.dram_objects(len),
             on_flash: outlook.flash_objects(len),

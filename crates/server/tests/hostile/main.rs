@@ -60,6 +60,7 @@ impl Opened {
             users: None,
             limits: MemcacheLimits { connections: 64, idle_timeout: None, memory: 32 << 20 },
             max_item: 1 << 20,
+            parting: afterglow_memcache::Parting { above: 1 << 16, part: 8192 },
             buffers: 1 << 20,
             flush_enabled: true,
             dump_enabled: true,

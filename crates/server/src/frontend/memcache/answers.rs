@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
 
-use super::budget::{BufferShare, Signal};
+use super::budget::{BufferShare, FREE, Signal};
 use super::outgoing::{Outgoing, SHARED_FROM};
 
 /// Answers may be this many bytes before the next request has to wait.
@@ -17,6 +17,8 @@ const MAX_WAITING: usize = 256;
 /// hold whatever the others do.
 const SPARE: usize = 15;
 const SPARE_BYTES: usize = 4 * 1024;
+/// Pieces of one answer may be this many bytes before the next is read: two parts of a value.
+const AHEAD: usize = 5 << 19;
 /// A write buffer larger than this is given back after use.
 const KEEP: usize = 64 * 1024;
 
@@ -30,6 +32,10 @@ pub struct Answers {
     input: Cell<usize>,
     /// The connection's descriptor, by which logs name it.
     cfd: i32,
+    /// Answers that wait for their turn, or for room for their next piece.
+    pieces: RefCell<Vec<Rc<Signal>>>,
+    /// The connection is over.
+    closed: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -43,6 +49,8 @@ struct QueueState {
     /// Bytes in `ready` and `later`, those that are expected included.
     bytes: usize,
     waiting: usize,
+    /// Bytes that were taken to be sent.
+    sending: usize,
     /// Emptied buffers of answers, for the next ones.
     spare: Vec<Vec<u8>>,
     /// An answer will never come: the order cannot be kept.
@@ -61,6 +69,8 @@ struct Waits {
     /// Whether it may change the object.
     changes: bool,
     expected: usize,
+    /// Bytes that are granted for the next piece of the answer.
+    granted: usize,
 }
 
 /// What keys are told apart by. Two that agree only wait for each other.
@@ -87,6 +97,8 @@ impl Answers {
             share,
             input: Cell::default(),
             cfd,
+            pieces: RefCell::default(),
+            closed: Cell::default(),
         })
     }
 
@@ -117,7 +129,7 @@ impl Answers {
     pub fn reserve(self: &Rc<Self>, key: &[u8], changes: bool, expected: usize) -> Slot {
         let mut state = self.state.borrow_mut();
         let number = state.first + state.later.len() as u64;
-        let waits = Some(Waits { key: mark(key), changes, expected });
+        let waits = Some(Waits { key: mark(key), changes, expected, granted: 0 });
         state.later.push_back(Later { bytes: Outgoing::default(), waits });
         state.waiting += 1;
         state.bytes += expected;
@@ -191,6 +203,7 @@ impl Answers {
             return false;
         }
         std::mem::swap(out, &mut state.ready);
+        state.sending += out.held();
         true
     }
 
@@ -225,7 +238,10 @@ impl Answers {
     pub fn sent(&self, bytes: usize) {
         let mut state = self.state.borrow_mut();
         state.bytes -= bytes;
+        state.sending -= bytes;
         self.account(&state);
+        drop(state);
+        self.wake_pieces();
     }
 
     /// Waits until something has changed since the last call.
@@ -242,7 +258,8 @@ impl Answers {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
         let place = (number - state.first) as usize;
-        let expected = state.later[place].waits.as_ref().map_or(0, |waits| waits.expected);
+        let waits = state.later[place].waits.as_ref();
+        let expected = waits.map_or(0, |waits| waits.expected + waits.granted);
         let written = match place {
             // Nothing stands before it: no need to keep it apart.
             0 => write_expected(&mut state.ready, expected, write),
@@ -266,6 +283,62 @@ impl Answers {
             }
         }
         self.account(state);
+        self.wake_pieces();
+    }
+
+    fn wake_pieces(&self) {
+        // Out of the list first: who is woken may come back at once.
+        let waiting = self.pieces.take();
+        waiting.iter().for_each(|signal| signal.raise());
+    }
+
+    /// The connection is over: nobody waits for room any more.
+    pub fn close(&self) {
+        self.closed.set(true);
+        self.wake_pieces();
+    }
+
+    /// Counts `bytes` for the next piece of answer `number`, if it is its turn and there is room.
+    ///
+    /// What stands behind it cannot be sent before it, so it is not waited for: an answer of which
+    /// nothing is on its way goes on though its connection holds more than others leave room for.
+    fn grants_piece(&self, number: u64, bytes: usize, signal: &Rc<Signal>) -> bool {
+        let mut state = self.state.borrow_mut();
+        if state.first != number {
+            return false;
+        }
+        let waits = state.later[0].waits.as_ref().expect("its duty is still open");
+        let under_way = state.ready.held() + state.sending + waits.granted;
+        let may_add = self.share.may_add(bytes, signal);
+        let stuck = under_way == 0 && state.bytes + self.input.get() > FREE;
+        if !(stuck || may_add && (under_way == 0 || under_way + bytes <= AHEAD)) {
+            return false;
+        }
+        state.later[0].waits.as_mut().expect("looked at above").granted += bytes;
+        state.bytes += bytes;
+        self.account(&state);
+        true
+    }
+
+    /// Appends a piece of answer `number`, which is the first; what was granted is used up.
+    fn piece(&self, number: u64, write: impl FnOnce(&mut Outgoing)) {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        assert_eq!(state.first, number, "a piece before its turn");
+        let waits = state.later[0].waits.as_mut().expect("its duty is still open");
+        let expected = std::mem::take(&mut waits.granted);
+        let written = write_expected(&mut state.ready, expected, write);
+        state.bytes = state.bytes - expected + written;
+        self.account(state);
+    }
+
+    fn forgo_piece(&self, number: u64) {
+        let mut state = self.state.borrow_mut();
+        let place = (number - state.first) as usize;
+        let waits = state.later[place].waits.as_mut().expect("its duty is still open");
+        let granted = std::mem::take(&mut waits.granted);
+        state.bytes -= granted;
+        self.account(&state);
     }
 }
 
@@ -297,6 +370,31 @@ impl Slot {
     /// The descriptor of the connection that waits for it.
     pub fn cfd(&self) -> i32 {
         self.answers.cfd
+    }
+
+    /// Waits until it is this answer's turn and there is room for a piece of so many bytes, which
+    /// count as held from then on. False: the connection is over.
+    pub async fn room_for_piece(&self, bytes: usize) -> bool {
+        let signal = Rc::<Signal>::default();
+        while !self.answers.closed.get() {
+            if self.answers.grants_piece(self.number, bytes, &signal) {
+                return true;
+            }
+            self.answers.pieces.borrow_mut().push(signal.clone());
+            signal.wait().await;
+        }
+        false
+    }
+
+    /// Sends a piece of the answer ahead; there was [room](Self::room_for_piece) for it.
+    pub fn piece(&self, write: impl FnOnce(&mut Outgoing)) {
+        self.answers.piece(self.number, write);
+        self.answers.nudge();
+    }
+
+    /// Gives back the room for a piece that is not sent.
+    pub fn forgo_piece(&self) {
+        self.answers.forgo_piece(self.number);
     }
 
     /// Gives the answer that `write` appends.

@@ -21,10 +21,12 @@ use super::budget::FREE;
 use super::metering;
 use super::options::REQUESTS_PER_EVENT;
 use super::outgoing::Outgoing;
+use super::parts::REFUSED_PAUSE;
 use super::reactor_state::{Info, MemcacheReactorState};
 use super::session::{MemcacheSession, Performed};
 use super::shared::MemcacheShared;
 use super::watchers::Watching;
+use crate::metrics::RequestKind;
 use crate::tls::TlsOrPlain;
 
 /// Read buffer of a connection: small, because there may be many; doubles when filled by one read,
@@ -109,7 +111,8 @@ pub async fn serve<S: Stream>(
     front_end.watchers.log(&LogEntry::Opened(ends.from, cfd));
     reactor_state.add(&info);
     let mut connection = MemcacheConnection {
-        decoder: Decoder::new(front_end.config.max_item, front_end.config.users.is_some()),
+        decoder: Decoder::new(front_end.config.max_item, front_end.config.users.is_some())
+            .parting(front_end.config.parting),
         session: MemcacheSession::new(reactor_state.clone(), answers.clone()),
         stream,
         transport: greeted.transport,
@@ -121,6 +124,7 @@ pub async fn serve<S: Stream>(
         over: greeted.over,
     };
     let ended = connection.run().await;
+    connection.answers.close();
     let reason = info.cut.get().unwrap_or(ended.unwrap_or(CloseReason::Error));
     front_end.watchers.log(&LogEntry::Closed(ends.from, cfd, reason));
     reactor_state.remove(info.id);
@@ -196,6 +200,8 @@ enum Pause {
     Wait,
     /// Wait until the cache has room for what the request changes.
     Full(Backpressure),
+    /// Wait a moment: flash does not take what came now.
+    Nap,
     /// Let others have their turn, then go on.
     Yield,
     /// Send what is told to those who watch, until the client goes.
@@ -231,6 +237,7 @@ impl<S: Stream> MemcacheConnection<S> {
                     self.info.check()?;
                 }
                 Pause::Full(backpressure) => backpressure.await,
+                Pause::Nap => compio::time::sleep(REFUSED_PAUSE).await,
                 Pause::Watch(watching) => return self.watch(watching).await,
                 Pause::End(reason) => return self.end(reason).await,
             }
@@ -246,44 +253,55 @@ impl<S: Stream> MemcacheConnection<S> {
             if done == REQUESTS_PER_EVENT && self.start < self.input.len() {
                 break Pause::Yield;
             }
-            match self.decoder.next(&self.input[self.start..]) {
+            let input = &self.input[self.start..];
+            let (len, kind, performed) = match self.decoder.next(input) {
                 Decoded::More(least) => break Pause::Read(least),
-                Decoded::Skip(len) => self.start += len,
+                Decoded::Skip(len) => {
+                    self.start += len;
+                    continue;
+                }
                 Decoded::Close => break Pause::End(CloseReason::Error),
                 Decoded::Request(len, request) => {
-                    let kind = metering::kind(&request);
-                    let performed = self.session.perform(request);
-                    if let Some(dump) = &self.session.dump {
-                        self.info.dump.replace(dump.turn());
-                    }
-                    match performed {
-                        Performed::Full(backpressure) => {
-                            self.decoder.undo();
-                            break Pause::Full(backpressure);
-                        }
-                        Performed::Blocked => {
-                            self.decoder.undo();
-                            break Pause::Wait;
-                        }
-                        Performed::Close => {
-                            self.session.reactor_state.metrics.requests.inc(kind);
-                            break Pause::End(CloseReason::Normal);
-                        }
-                        Performed::Watch(watching) => {
-                            self.session.reactor_state.metrics.requests.inc(kind);
-                            break Pause::Watch(watching);
-                        }
-                        performed => {
-                            self.start += len;
-                            done += 1;
-                            self.session.reactor_state.metrics.requests.inc(kind);
-                            if matches!(performed, Performed::Authenticated) {
-                                self.decoder.set_authenticated();
-                            }
-                        }
-                    }
+                    (len, Some(metering::kind(&request)), self.session.perform(request))
                 }
+                Decoded::Begin(len, operation, value) => {
+                    (len, None, self.session.begin_parts(operation, value))
+                }
+                Decoded::Part(part) => {
+                    // It makes progress, so it is not one that only holds what others wait for.
+                    self.info.holding_since.set(None);
+                    (part.len(), None, self.session.part(part))
+                }
+                Decoded::End(len, whole) => {
+                    (len, Some(RequestKind::Store), self.session.end_parts(whole))
+                }
+            };
+            if let Some(dump) = &self.session.dump {
+                self.info.dump.replace(dump.turn());
             }
+            let pause = match performed {
+                Performed::Full(backpressure) => Some(Pause::Full(backpressure)),
+                Performed::Blocked => Some(Pause::Wait),
+                Performed::Refused => Some(Pause::Nap),
+                ended => {
+                    if let Some(kind) = kind {
+                        self.session.reactor_state.metrics.requests.inc(kind);
+                    }
+                    match ended {
+                        Performed::Close => break Pause::End(CloseReason::Normal),
+                        Performed::Watch(watching) => break Pause::Watch(watching),
+                        Performed::Authenticated => self.decoder.set_authenticated(),
+                        _ => {}
+                    }
+                    None
+                }
+            };
+            if let Some(pause) = pause {
+                self.decoder.undo();
+                break pause;
+            }
+            self.start += len;
+            done += 1;
         };
         if done > 0 {
             self.info.last_request.set(self.session.reactor_state.front_end.store.now());
@@ -335,7 +353,7 @@ impl<S: Stream> MemcacheConnection<S> {
         // enough for the rest of their request. A connection that asked for more while it holds
         // some could wait for another one that waits for it.
         let wanted = least.max((rest + self.want).min(FREE));
-        if rest == 0 && self.input.capacity() > FREE {
+        if rest == 0 && self.input.capacity() > FREE && !self.decoder.is_parting() {
             self.input = Vec::new();
         }
         let capacity = self.input.capacity();

@@ -9,10 +9,13 @@ use afterglow_engine::{FlashRead, Hit, Lookup, MissReason, PREFETCHED};
 use afterglow_memcache::{Action, Get, Keys, Operation, Outcome, Reply};
 
 use super::answers::Slot;
+use super::driving::begin;
 use super::metering::slow;
-use super::modify::{begin, change};
+use super::modify::change;
+use super::object;
 use super::outgoing::Outgoing;
 use super::reactor_state::MemcacheReactorState;
+use super::sending::{first_part, send};
 use super::session::{MemcacheSession, Performed};
 use super::store::Store;
 use crate::hotkeys::Seen;
@@ -55,6 +58,14 @@ impl MemcacheSession {
             return Performed::Blocked;
         }
         match self.store().objects.get(key) {
+            Lookup::Hit(hit)
+                if object::is_in_parts(&hit) && !(get.can_win && Store::read_changes(&hit)) =>
+            {
+                let slot = self.answers.reserve(key, false, 0);
+                let task = self.read_task(key, get, reply);
+                compio::runtime::spawn(task.in_parts(hit, slot, Duration::ZERO)).detach();
+                Performed::Done
+            }
             Lookup::Hit(hit) => {
                 if !self.answers.has_room(hit.value.len()) {
                     return Performed::Blocked;
@@ -100,16 +111,20 @@ impl MemcacheSession {
                 // Before it is counted as held: what is kept for reads shrinks by what others hold.
                 let buf = AlignedBuf::for_read(read.len() as usize);
                 let slot = self.answers.reserve(key, false, held);
-                let task = ReadTask {
-                    reactor_state: self.reactor_state.clone(),
-                    key: key.into(),
-                    get,
-                    reply: reply.clone().into_owned(),
-                    received: self.received,
-                };
+                let task = self.read_task(key, get, reply);
                 compio::runtime::spawn(task.run(read, buf, slot)).detach();
                 Performed::Done
             }
+        }
+    }
+
+    fn read_task(&self, key: &[u8], get: Get, reply: &Reply<'_>) -> ReadTask {
+        ReadTask {
+            reactor_state: self.reactor_state.clone(),
+            key: key.into(),
+            get,
+            reply: reply.clone().into_owned(),
+            received: self.received,
         }
     }
 }
@@ -195,6 +210,12 @@ impl ReadTask {
                 Lookup::Miss(reason) => break Err(reason),
             }
         };
+        if let Ok(hit) = &found
+            && object::is_in_parts(hit)
+            && !(self.get.can_win && Store::read_changes(hit))
+        {
+            return Box::pin(self.in_parts(hit.clone(), slot, waited)).await;
+        }
         let Self { reactor_state, key, get, reply, received } = self;
         if let Ok(hit) = &found
             && get.can_win
@@ -214,6 +235,31 @@ impl ReadTask {
         let is_hit = get_answer(&reactor_state, (&key, cfd), get, what, &reply, |write| {
             slot.answer_sharing(write)
         });
+        let path = if is_hit { Path::Flash } else { Path::Miss };
+        reactor_state.metrics.took(path, received.elapsed(), || SlowRequest {
+            flash: Some(waited),
+            ..slow("get", &key)
+        });
+    }
+    /// Answers with a value in parts.
+    async fn in_parts(self, hit: Hit, slot: Slot, waited: Duration) {
+        let Self { reactor_state, key, get, reply, received } = self;
+        let shows = reply.shows_value();
+        let first = match first_part(&reactor_state, &slot, &key, &hit, shows).await {
+            Ok(first) => Ok(first),
+            Err(MissReason::Abandoned) => return,
+            Err(reason) => Err(reason),
+        };
+        let what =
+            first.as_ref().map_or_else(|r| ReadOutcome::Miss(*r), |_| ReadOutcome::Hit(&hit));
+        let mut text = Outgoing::default();
+        let cfd = slot.cfd();
+        let is_hit =
+            get_answer(&reactor_state, (&key, cfd), get, what, &reply, |write| write(&mut text));
+        match first {
+            Ok(Some(first)) => send(&reactor_state, slot, &key, first, text).await,
+            Ok(None) | Err(_) => slot.answer_sharing(|out| out.append(&mut text)),
+        }
         let path = if is_hit { Path::Flash } else { Path::Miss };
         reactor_state.metrics.took(path, received.elapsed(), || SlowRequest {
             flash: Some(waited),

@@ -15,8 +15,9 @@ impl MemcacheShared {
             return;
         }
         let fetched = match found {
-            Ok(hit) => object::decode(hit)
-                .map_or(Fetched::Missing, |item| Fetched::Found(item.value.len())),
+            Ok(hit) => {
+                object::decode(hit).map_or(Fetched::Missing, |item| Fetched::Found(item.len()))
+            }
             Err(MissReason::Expired) => Fetched::Expired,
             Err(MissReason::Killed) => Fetched::Flushed,
             Err(_) => Fetched::Missing,
@@ -43,7 +44,7 @@ impl MemcacheShared {
         };
         let size = match outcome {
             Outcome::Stored { size, .. } => *size,
-            _ => store.value.len(),
+            _ => store.len(),
         };
         let (mode, status) = (store.mode, store_status(outcome));
         let ttl = left(expiry, now).unwrap_or(0);
@@ -90,7 +91,7 @@ impl MemcacheShared {
         }
         let now = self.store.now();
         let Some(item) = self.store.listed(evicted, now) else { return };
-        let (ttl, size) = (left(item.expiry, now), item.value.len());
+        let (ttl, size) = (left(item.expiry, now), item.len());
         let (key, fetched, idle) = (evicted.key, item.fetched, item.idle);
         self.watchers.log(&LogEntry::Eviction { key, fetched, ttl, idle, size });
     }

@@ -10,9 +10,12 @@ use afterglow_memcache::{Action, Operation, Outcome};
 
 use super::answers::Slot;
 use super::delete::{is_blind_delete, remove_unseen};
+use super::driving::{begin, drive};
+use super::joining::settle;
 use super::metering;
 use super::outgoing::Outgoing;
 use super::reactor_state::MemcacheReactorState;
+use super::sending::send;
 use super::session::{MemcacheSession, Performed};
 use super::store::{FoundBefore, mode};
 use crate::hotkeys::Seen;
@@ -37,7 +40,9 @@ impl MemcacheSession {
         let (modify, granted) = self
             .room
             .while_asked(|| begin(&self.reactor_state, &shared, move |len| room.grants(len)));
-        if let Modify::Done(Ok(modified)) = &modify {
+        if let Modify::Done(Ok(modified)) = &modify
+            && !modified.returned.in_parts()
+        {
             if modified.returned.lacked_room() {
                 return Performed::Blocked;
             }
@@ -49,7 +54,7 @@ impl MemcacheSession {
             self.at_once.add(path);
             return Performed::Done;
         }
-        if is_blind_delete(&shared) && !matches!(modify, Modify::Later(_)) {
+        if is_blind_delete(&shared) && !matches!(modify, Modify::Later(_) | Modify::Done(Ok(_))) {
             return self.delete_blindly(&shared, modify);
         }
         // Until it is answered it holds what it stores.
@@ -78,28 +83,6 @@ fn held(len: u32) -> usize {
     AlignedBuf::read_capacity(len as usize)
 }
 
-/// Begins a read-modify-write. `grants` says whether there is room for a value to be answered with;
-/// nothing is changed where there is none.
-pub(super) fn begin<G: Fn(usize) -> bool>(
-    reactor_state: &Rc<MemcacheReactorState>,
-    operation: &Rc<Operation<'static>>,
-    grants: G,
-) -> Modify<impl FnOnce(Option<&Hit>) -> (Change, FoundBefore) + use<G>, FoundBefore> {
-    #[cfg(test)]
-    if reactor_state.front_end.says_loading() {
-        return Modify::Done(Err(MissReason::Loading));
-    }
-    let (front_end, shared) = (reactor_state.front_end.clone(), operation.clone());
-    let change = move |found: Option<&Hit>| {
-        let answered = found.filter(|_| matches!(shared.action, Action::Get(_)));
-        match answered.is_none_or(|hit| grants(hit.value.len())) {
-            true => front_end.store.change(&shared.key, &shared.action, found),
-            false => (Change::Keep, FoundBefore::without_room()),
-        }
-    };
-    reactor_state.front_end.store.objects.modify(&operation.key, change)
-}
-
 /// Goes on with a read-modify-write until it is done.
 pub(super) async fn change<F>(
     reactor_state: Rc<MemcacheReactorState>,
@@ -118,10 +101,32 @@ pub(super) async fn change<F>(
         compio::time::sleep(reactor_state.front_end.loading_pause).await;
         outcome = drive(&reactor_state, begin(&reactor_state, &operation, |_| true)).await;
     }
+    let mut shown = None;
+    if let Ok(modified) = &outcome
+        && modified.returned.in_parts()
+    {
+        let modified = outcome.expect("looked at above");
+        // Rare and large, as its future is.
+        outcome = match Box::pin(settle(&reactor_state, &operation, modified, &slot)).await {
+            Ok((modified, first)) => {
+                shown = first;
+                Ok(modified)
+            }
+            Err(reason) => Err(reason),
+        };
+    }
     if outcome.is_err() && !matches!(operation.action, Action::Get(_)) {
         // A client that asked for a change does not expect the old value. It is removed, as for any
         // refused write.
         remove_unseen(&reactor_state, &operation.key).await;
+    }
+    if let (Some(first), Ok(modified)) = (shown, &outcome) {
+        let mut text = Outgoing::default();
+        let path = finish(&reactor_state, &operation, modified, slot.cfd(), &mut text);
+        Box::pin(send(&reactor_state, slot, &operation.key, first, text)).await;
+        return reactor_state.metrics.took(path, received.elapsed(), || {
+            metering::slow(metering::name(&operation.action), &operation.key)
+        });
     }
     let (mut path, cfd) = (Path::Write, slot.cfd());
     slot.answer_sharing(|out| match outcome {
@@ -148,26 +153,6 @@ pub(super) async fn change<F>(
     reactor_state.metrics.took(path, received.elapsed(), || {
         metering::slow(metering::name(&operation.action), &operation.key)
     });
-}
-
-async fn drive<F>(
-    reactor_state: &MemcacheReactorState,
-    mut modify: Modify<F, FoundBefore>,
-) -> Result<Modified<FoundBefore>, MissReason>
-where
-    F: FnOnce(Option<&Hit>) -> (Change, FoundBefore),
-{
-    loop {
-        modify = match modify {
-            Modify::Done(outcome) => return outcome,
-            Modify::Later(pending) => return Ok(pending.await),
-            Modify::Flash(read) => {
-                let buf = AlignedBuf::for_read(read.len() as usize);
-                let bytes = reactor_state.read(read.device(), read.offset(), buf).await;
-                read.finish(bytes)
-            }
-        };
-    }
 }
 
 /// Counts a lookup that changes its object, such as `gat` and `touch`, like any other read: where

@@ -8,7 +8,9 @@
 //! is the token stored with the object.
 
 use afterglow_engine::{Hit, Listed, PARTITION_SHIFT, PutOptions};
-use afterglow_memcache::{Item, NewCas, NewItem};
+use afterglow_memcache::{Item, NewCas, NewItem, NewValue};
+
+use super::head::Head;
 
 /// Set in every object of this format. An object of another format is not read.
 const OURS: u32 = 1;
@@ -16,7 +18,9 @@ const CAS: u32 = 2;
 const STALE: u32 = 4;
 const TOKEN_SENT: u32 = 8;
 const BINARY_KEY: u32 = 16;
-const KNOWN: u32 = OURS | CAS | STALE | TOKEN_SENT | BINARY_KEY;
+/// Its value is in parts: see [`super::parts`].
+const IN_PARTS: u32 = 32;
+const KNOWN: u32 = OURS | CAS | STALE | TOKEN_SENT | BINARY_KEY | IN_PARTS;
 
 /// Appends the stored form of an object to `out`. Returns what is stored outside the value.
 pub fn encode(new: &NewItem<'_>, out: &mut Vec<u8>) -> PutOptions {
@@ -25,9 +29,12 @@ pub fn encode(new: &NewItem<'_>, out: &mut Vec<u8>) -> PutOptions {
         (new.stale, STALE),
         (new.token_sent, TOKEN_SENT),
         (new.binary_key, BINARY_KEY),
+        (matches!(new.value, NewValue::InParts { .. }), IN_PARTS),
     ];
     let marks = bits.iter().filter(|(set, _)| *set).fold(OURS, |marks, (_, bit)| marks | bit);
-    out.reserve(8 + new.value.len());
+    let kept =
+        if let NewValue::InParts { head, .. } = new.value { head.len() } else { new.value.len() };
+    out.reserve(8 + kept);
     if let NewCas::Is(cas) = new.cas {
         out.extend_from_slice(&cas.to_le_bytes());
     }
@@ -41,6 +48,16 @@ pub fn decode(hit: &Hit) -> Option<Item<'_>> {
     decode_kept(&Listed { key: &[], value: &hit.value, version, expiry, group, partition })
 }
 
+/// Whether its value is in parts.
+pub fn is_in_parts(hit: &Hit) -> bool {
+    hit.partition & IN_PARTS != 0
+}
+
+/// The head of a value in parts.
+pub fn head(hit: &Hit) -> Option<Head> {
+    decode(hit).filter(|item| item.in_parts.is_some()).and_then(|item| Head::decode(item.value))
+}
+
 /// The same for an object of a listing.
 pub fn decode_kept<'a>(kept: &Listed<'a>) -> Option<Item<'a>> {
     let (marks, mut value) = (kept.partition, kept.value);
@@ -52,8 +69,13 @@ pub fn decode_kept<'a>(kept: &Listed<'a>) -> Option<Item<'a>> {
         let (own, after) = value.split_first_chunk()?;
         (cas, value) = (u64::from_le_bytes(*own), after);
     }
+    let in_parts = match marks & IN_PARTS {
+        0 => None,
+        _ => Some(Head::decode(value)?.value_len()),
+    };
     Some(Item {
         value,
+        in_parts,
         flags: kept.group,
         cas,
         expiry: kept.expiry,
@@ -67,7 +89,6 @@ pub fn decode_kept<'a>(kept: &Listed<'a>) -> Option<Item<'a>> {
 #[cfg(test)]
 mod tests {
     use afterglow_engine::Tier;
-    use afterglow_memcache::NewValue;
 
     use super::*;
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afterglow_engine::Durability;
+use afterglow_memcache::Parting;
 use afterglow_memcache::auth::Users;
 
 use super::limits::MemcacheLimits;
@@ -31,6 +32,8 @@ pub struct MemcacheFrontEndConfig {
     pub limits: MemcacheLimits,
     /// Bytes that an object may count: key, value and [`afterglow_memcache::ITEM_OVERHEAD`].
     pub max_item: usize,
+    /// Which of them have their value in parts, and how long these are.
+    pub parting: Parting,
     /// Bytes that requests and answers in flight may take, beside 64 KiB a connection.
     pub buffers: usize,
     /// Whether clients may drop everything at once.

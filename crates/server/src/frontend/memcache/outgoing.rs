@@ -19,6 +19,8 @@ pub struct Outgoing {
     shared: Vec<(usize, Bytes)>,
     /// Bytes of memory that the values hold.
     holds: usize,
+    /// Where in the text a value in parts belongs.
+    gap: Option<usize>,
 }
 
 impl Outgoing {
@@ -75,6 +77,18 @@ impl Outgoing {
         self.shared.push((self.text.len(), whole.slice_ref(value)));
     }
 
+    /// Takes a value that lies alone in its memory.
+    pub fn push_whole(&mut self, whole: &Bytes) {
+        self.push_value(whole, whole);
+    }
+
+    /// The text before and behind the value in parts that belongs into it.
+    pub fn around_gap(mut self) -> (Vec<u8>, Vec<u8>) {
+        debug_assert!(!self.is_sharing());
+        let after = self.text.split_off(self.gap.expect("a value in parts belongs here"));
+        (self.text, after)
+    }
+
     /// Takes what comes behind.
     pub fn append(&mut self, behind: &mut Outgoing) {
         if behind.shared.len() + self.shared.len() > MOST_SHARED {
@@ -125,12 +139,18 @@ impl IoVectoredBuf for Outgoing {
 pub struct SharingSink<'a> {
     out: &'a mut Outgoing,
     whole: &'a Bytes,
+    in_parts: bool,
 }
 
 impl<'a> SharingSink<'a> {
     /// For an object whose stored value is `whole`.
     pub fn new(out: &'a mut Outgoing, whole: &'a Bytes) -> Self {
-        SharingSink { out, whole }
+        SharingSink { out, whole, in_parts: false }
+    }
+
+    /// For an object with a value in parts: a gap is left where that belongs.
+    pub fn with_gap(self, in_parts: bool) -> Self {
+        SharingSink { in_parts, ..self }
     }
 }
 
@@ -140,7 +160,10 @@ impl Sink for SharingSink<'_> {
     }
 
     fn value(&mut self, value: &[u8]) {
-        self.out.push_value(value, self.whole);
+        match self.in_parts {
+            true => self.out.gap = Some(self.out.text.len()),
+            false => self.out.push_value(value, self.whole),
+        }
     }
 }
 

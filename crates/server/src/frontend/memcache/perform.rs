@@ -214,10 +214,15 @@ impl MemcacheSession {
         Performed::Done
     }
 
-    fn operation(&mut self, operation: Operation<'_>) -> Performed {
-        if matches!(operation.reply, Reply::Meta(_)) {
+    /// Counts an operation that came as a meta command.
+    pub(super) fn count_meta(&self, reply: &Reply<'_>) {
+        if matches!(reply, Reply::Meta(_)) {
             self.reactor_state.counts.cmd_meta.inc();
         }
+    }
+
+    pub(super) fn operation(&mut self, operation: Operation<'_>) -> Performed {
+        self.count_meta(&operation.reply);
         match &operation.action {
             Action::Get(get) if get.is_plain() => self.get(&operation.key, *get, &operation.reply),
             Action::Store(Storing { mode: Mode::Set, .. }) => self.set(&operation),

@@ -6,6 +6,7 @@ use std::time::Instant;
 use afterglow_engine::Backpressure;
 
 use super::answers::Answers;
+use super::arriving::Receiving;
 use super::dump::Running;
 use super::metering::AtOnce;
 use super::reactor_state::MemcacheReactorState;
@@ -22,6 +23,8 @@ pub enum Performed {
     Blocked,
     /// It has to wait until the cache has room for what it changes.
     Full(Backpressure),
+    /// Flash does not take it at this moment: it is to come again.
+    Refused,
     /// Done, and the client is who it says it is.
     Authenticated,
     /// Done, and the connection watches from now on.
@@ -38,6 +41,8 @@ pub struct MemcacheSession {
     pub(super) room: Rc<Room>,
     /// Keys of a retrieval that are done with already.
     pub(super) resume: usize,
+    /// A value that comes in parts.
+    pub(super) receiving: Option<Receiving>,
     /// A dump under way.
     pub(super) dump: Option<Running>,
     /// When what is being carried out was received.
@@ -54,6 +59,7 @@ impl MemcacheSession {
             room: Room::new(answers.clone()),
             answers,
             resume: 0,
+            receiving: None,
             dump: None,
             received: Instant::now(),
             at_once: AtOnce::default(),

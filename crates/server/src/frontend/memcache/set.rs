@@ -1,9 +1,7 @@
 //! Stores that do not read the older object.
 
 use afterglow_engine::{Ack, PutOutcome};
-use afterglow_memcache::{
-    Action, Mode, NewCas, NewItem, NewValue, Operation, Outcome, Reply, expiry_of,
-};
+use afterglow_memcache::{Action, Mode, NewCas, NewItem, Operation, Outcome, Reply, expiry_of};
 
 use super::budget::FREE;
 use super::metering::slow;
@@ -24,7 +22,7 @@ impl MemcacheSession {
         }
         let shared = &self.reactor_state.front_end.store;
         let new = NewItem {
-            value: NewValue::Parts([&store.value, &[]]),
+            value: store.new_value(),
             flags: store.flags,
             expiry: expiry_of(store.ttl, shared.now()),
             cas: NewCas::from(store.new_cas),
@@ -38,7 +36,7 @@ impl MemcacheSession {
         if scratch.capacity() <= FREE {
             self.reactor_state.scratch.set(scratch);
         }
-        let size = store.value.len();
+        let size = store.len();
         match ack {
             Ack::Done(put) => {
                 let (reactor_state, told) = (&self.reactor_state, (cas, size, self.answers.cfd()));
@@ -47,7 +45,7 @@ impl MemcacheSession {
             }
             Ack::Later(pending) => {
                 // Until it is answered its value is held.
-                let slot = self.answers.reserve(&operation.key, true, size);
+                let slot = self.answers.reserve(&operation.key, true, store.value.len());
                 let (reactor_state, operation) =
                     (self.reactor_state.clone(), operation.clone().into_owned());
                 let received = self.received;

@@ -8,14 +8,15 @@ use afterglow_engine::{
     Ack, Change, Changed, Hit, Listed, Modified, Namespace, PutOutcome, RefuseReason, Tier,
 };
 use afterglow_memcache::{
-    self as memcache, Action, Decision, ITEM_OVERHEAD, Item, Mode, NewCas, Outcome, Reply, decide,
-    expiry_of,
+    self as memcache, Action, Decision, ITEM_OVERHEAD, Item, Mode, NewCas, NewValue, Outcome,
+    Reply, decide, expiry_of,
 };
 use bytes::Bytes;
 
 use super::flush::{FlushSchedule, Flushed};
 use super::object;
 use super::outgoing::{Outgoing, SharingSink};
+use super::parts::Parts;
 use super::recency::Recency;
 
 /// The namespace that objects live in.
@@ -26,8 +27,12 @@ pub struct Store {
     pub(super) objects: Namespace,
     recency: Recency,
     flush: FlushSchedule,
+    /// Where values in parts are.
+    pub(super) parts: Parts,
     /// Bytes that an object may count: key, value and [`ITEM_OVERHEAD`].
     max_item: usize,
+    /// Objects that count more have their value in parts.
+    whole: usize,
     /// The next cas token of an object that is put, for what is stored but expires at once.
     started: u64,
     total_items: AtomicU64,
@@ -39,17 +44,29 @@ pub struct FoundBefore {
     now: u64,
     /// There was no room for the answer, so that nothing was done.
     lacked_room: bool,
+    /// Nothing was done: what was found is to be joined, to so many bytes in parts.
+    joins: Option<usize>,
 }
 
 impl FoundBefore {
     /// Of what was not done, because there is no room for the answer.
     pub fn without_room() -> Self {
-        FoundBefore { found: None, now: 0, lacked_room: true }
+        FoundBefore { found: None, now: 0, lacked_room: true, joins: None }
     }
 
     /// Whether it was not done, because there is no room for the answer.
     pub fn lacked_room(&self) -> bool {
         self.lacked_room
+    }
+
+    /// Length of the value in parts that is still to be joined.
+    pub fn joins(&self) -> Option<usize> {
+        self.joins
+    }
+
+    /// Whether a value in parts was found, or is still to be joined.
+    pub fn in_parts(&self) -> bool {
+        self.joins.is_some() || self.found.as_ref().is_some_and(object::is_in_parts)
     }
 
     /// What was found.
@@ -64,17 +81,23 @@ impl FoundBefore {
 }
 
 impl Store {
-    /// Over a namespace, with what the last run left in the data directory, for objects that count
-    /// `max_item` bytes at most.
+    /// Over a namespace and that of the parts, with what the last run left in the data directory,
+    /// for objects that count `max_item` bytes at most, and `whole` with a value in one piece.
     ///
     /// # Errors
     /// When the schedule of `flush_all` cannot be read.
-    pub fn open(objects: Namespace, data_dir: &Path, max_item: usize) -> io::Result<Self> {
+    pub fn open(
+        (objects, parts): (Namespace, Parts),
+        data_dir: &Path,
+        (max_item, whole): (usize, usize),
+    ) -> io::Result<Self> {
         let now = objects.now();
         let store = Store {
             recency: Recency::new(now),
             flush: FlushSchedule::open(data_dir)?,
+            parts,
             max_item,
+            whole,
             started: now,
             total_items: AtomicU64::new(0),
             objects,
@@ -155,7 +178,8 @@ impl Store {
             self.recency.used(place, now, true);
         }
         let outcome = Outcome::Found { item, expiry: item.expiry, won: false };
-        reply.outcome(key, &outcome, None, now, &mut SharingSink::new(out, &hit.value));
+        let sink = SharingSink::new(out, &hit.value).with_gap(item.in_parts.is_some());
+        reply.outcome(key, &outcome, None, now, &mut { sink });
         true
     }
 
@@ -218,16 +242,21 @@ impl Store {
         item: Option<Item<'a>>,
         now: u64,
     ) -> Decision<'a> {
-        let decision = decide(action, item, now);
+        let mut decision = decide(action, item, now);
         let grows = matches!(mode(action), Some(Mode::Append | Mode::Prepend));
-        match &decision.change {
-            memcache::Change::Put(new)
-                if grows && key.len() + new.value.len() + ITEM_OVERHEAD > self.max_item =>
-            {
-                Decision { change: memcache::Change::None, outcome: Outcome::NotStored }
+        if let memcache::Change::Put(new) = &mut decision.change
+            && grows
+        {
+            let len = new.value.len();
+            let counted = key.len() + len + ITEM_OVERHEAD;
+            if counted > self.max_item {
+                return Decision { change: memcache::Change::None, outcome: Outcome::NotStored };
             }
-            _ => decision,
+            if counted > self.whole {
+                new.value = NewValue::Join { len };
+            }
         }
+        decision
     }
 
     /// What a read-modify-write does to the object it finds. Runs under a lock of the cache.
@@ -237,18 +266,39 @@ impl Store {
         action: &Action<'_>,
         found: Option<&Hit>,
     ) -> (Change, FoundBefore) {
+        self.change_to(key, action, found, None)
+    }
+
+    /// The same, where two values to be joined have become `joined`.
+    pub fn change_to(
+        &self,
+        key: &[u8],
+        action: &Action<'_>,
+        found: Option<&Hit>,
+        joined: Option<NewValue<'_>>,
+    ) -> (Change, FoundBefore) {
         let now = self.now();
         let item = found.and_then(|hit| self.item(key, hit, now));
+        let mut joins = None;
         let change = match self.decide(key, action, item, now).change {
             memcache::Change::None => Change::Keep,
             memcache::Change::Remove => Change::Remove,
-            memcache::Change::Put(new) => {
+            memcache::Change::Put(memcache::NewItem { value: NewValue::Join { len }, .. })
+                if joined.is_none() =>
+            {
+                joins = Some(len);
+                Change::Keep
+            }
+            memcache::Change::Put(mut new) => {
+                if let (NewValue::Join { .. }, Some(joined)) = (&new.value, joined) {
+                    new.value = joined;
+                }
                 let mut value = Vec::new();
                 let options = object::encode(&new, &mut value);
                 Change::Put { value: Bytes::from(value), options }
             }
         };
-        (change, FoundBefore { found: found.cloned(), now, lacked_room: false })
+        (change, FoundBefore { found: found.cloned(), now, lacked_room: false, joins })
     }
 
     /// Answers a read-modify-write whose change is made. `count` is given the kind of the outcome.
@@ -287,7 +337,8 @@ impl Store {
         let mode = mode(action);
         match found {
             Some(hit) => {
-                let mut sink = SharingSink::new(out, &hit.value);
+                let gap = item.is_some_and(|item| item.in_parts.is_some());
+                let mut sink = SharingSink::new(out, &hit.value).with_gap(gap);
                 reply.outcome(key, &outcome, mode, *now, &mut sink);
             }
             None => reply.outcome(key, &outcome, mode, *now, out.text()),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use afterglow_engine::device::{AlignedBuf, DeviceConfig, DeviceId, DeviceInfo, DeviceSet};
 use afterglow_engine::{Cache, Config, Durability};
-use afterglow_memcache::{Decoded, Decoder, Reply, Request};
+use afterglow_memcache::{Decoded, Decoder, Parting, Reply, Request};
 use compio::BufResult;
 use compio::buf::{IoBuf, IoBufMut};
 use compio::io::{AsyncRead, AsyncWrite};
@@ -30,6 +30,7 @@ use crate::reactor::{Driver, Reactors, ReactorsConfig};
 
 mod changes;
 mod dumps;
+mod large;
 mod watches;
 
 /// Only so that a fault ends a test instead of hanging it.
@@ -123,6 +124,7 @@ fn config(dir: &TempDir) -> MemcacheFrontEndConfig {
         users: None,
         limits: MemcacheLimits { connections: 64, idle_timeout: None, memory: 32 << 20 },
         max_item: 1 << 15,
+        parting: Parting { above: 1 << 15, part: 4096 },
         buffers: 1 << 20,
         flush_enabled: true,
         dump_enabled: true,
