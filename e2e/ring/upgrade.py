@@ -12,6 +12,7 @@ does not hear of. And the way back to 0.1.
 import argparse
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -219,7 +220,7 @@ class Upgrade:
             self.ring.settle()
 
     def back(self, load):
-        """All members are stopped, and release 0.1 starts on its old data."""
+        """All members are stopped. Release 0.1 refuses their format, and starts on nothing."""
         for member in self.ring.members:
             member.terminate()
         with connect(self.node, consistency=ConsistencyLevel.EACH_QUORUM) as direct:
@@ -230,9 +231,14 @@ class Upgrade:
         try:
             self.single.start()
         except Failure:
-            print(f"0.1 refuses the data directory: {self.log_of(self.single, seen)[-600:]}")
-            self.single.extra = ("--discard-cache",)
-            self.single.start()
+            said = self.log_of(self.single, seen)
+            if "is of format 2, this version reads format 1" not in said:
+                raise
+            print("0.1 refuses the data directory, and says why")
+        else:
+            raise Failure("0.1 has started on data of another format")
+        shutil.rmtree(self.single.data)
+        self.single.start()
         self.lease_is("held", self.single)
         with connect(self.single, consistency=QUORUM) as session:
             read = session.prepare(f"SELECT v FROM {self.table} WHERE k = ? AND c = 0")
