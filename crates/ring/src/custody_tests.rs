@@ -260,7 +260,7 @@ fn rows_of_an_earlier_ring_do_not_count_in_the_next() {
     let row = RowKey { token: TOKEN, bytes: Vec::new() };
     for (known, stays) in [(RING, true), (RingId(77), false)] {
         let mut rows = crate::sim::rows();
-        rows.install(&row, 1, None, false);
+        rows.install(&row, (1, 0), None, false);
         let kept = Kept { ring: known, shards: vec![(0, 1, 0)] };
         let mut old = Custody::restore(Durable::keep(kept), 0, &config, &mut rows);
         old.adopted((&map(), None, false), OLD, 0, &config, &mut rows);

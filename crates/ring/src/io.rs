@@ -31,7 +31,8 @@ pub trait Rows {
         false
     }
     /// Caches a row; for a short time only if it is `weak`, so that it may miss writes.
-    fn install(&mut self, key: &RowKey, epoch: u64, row: Option<Vec<u8>>, weak: bool);
+    /// `at`: its epoch, and when its fill began, from when that time counts.
+    fn install(&mut self, key: &RowKey, at: (u64, Time), row: Option<Vec<u8>>, weak: bool);
     /// A write begins: its rows are forgotten, and may not be cached before it has ended. Comes
     /// again with a further question for the same write.
     fn begin(&mut self, write: PermitKey, body: WriteBody<'_>);

@@ -33,7 +33,7 @@ pub struct Fill {
     /// `None` where the row is only read, not cached.
     pub ticket: Option<Ticket>,
     pub readers: Vec<Asker>,
-    began: Time,
+    pub began: Time,
     /// The old owner that was asked for the row, and when.
     pulled: Option<(MemberId, Time)>,
 }

@@ -185,7 +185,7 @@ impl Member {
         };
         coverage_mark!(Pulled);
         let weak = fill.ticket.is_some_and(|ticket| ticket.weak);
-        io.rows.install(&fill.key, epoch, row.clone(), weak);
+        io.rows.install(&fill.key, (epoch, fill.began), row.clone(), weak);
         for reader in fill.readers {
             let answer = Answer::Row(row.clone());
             self.tell(reader, answer, &fill.key, ReadSource::Cache, io);
@@ -199,7 +199,7 @@ impl Member {
             let token = fill.key.token;
             let epoch = self.custody.may_install(&map, self.id, ticket, token, io.now);
             if let Some(epoch) = epoch {
-                io.rows.install(&fill.key, epoch, row.clone(), ticket.weak);
+                io.rows.install(&fill.key, (epoch, fill.began), row.clone(), ticket.weak);
             } else {
                 coverage_mark!(FillOvertaken);
             }

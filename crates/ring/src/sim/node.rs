@@ -97,14 +97,22 @@ impl Rows for SimRows {
         self.holds(key.token)
     }
 
-    fn install(&mut self, key: &RowKey, epoch: u64, row: Option<Vec<u8>>, weak: bool) {
+    fn install(
+        &mut self,
+        key: &RowKey,
+        (epoch, began): (u64, Time),
+        row: Option<Vec<u8>>,
+        weak: bool,
+    ) {
         assert!(!self.holds(key.token), "no fill begins while the rows hold the key");
         if self.idle {
             return;
         }
-        let weak = (weak || self.now < self.weak_until).then_some(WEAK);
-        let left = [weak, row.as_ref().and_then(|row| bound_of(row))].into_iter().flatten().min();
-        let bounded = left.map(|left| with_bound(row.as_ref(), self.now + left));
+        // A database that answers late does not lengthen it.
+        let weak = (weak || self.now < self.weak_until).then_some(began + WEAK);
+        let left = row.as_ref().and_then(|row| bound_of(row));
+        let end = [weak, left.map(|left| self.now + left)].into_iter().flatten().min();
+        let bounded = end.map(|end| with_bound(row.as_ref(), end));
         self.rows.insert(key.token, (epoch, bounded.or(row)));
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::mem::take;
 use std::sync::Arc;
 
-use afterglow_ring::{Detail, Outcome, PermitKey, RowKey, Rows, WriteBody};
+use afterglow_ring::{Detail, Outcome, PermitKey, RowKey, Rows, Time, WriteBody};
 use afterglow_rowcache::write_in_flight::{Answered, InDoubt};
 use afterglow_rowcache::write_scope::WriteScope;
 
@@ -65,7 +65,7 @@ impl Rows for RingRows {
         None // rows are looked up beside the member
     }
 
-    fn install(&mut self, _: &RowKey, _: u64, _: Option<Vec<u8>>, _: bool) {
+    fn install(&mut self, _: &RowKey, _: (u64, Time), _: Option<Vec<u8>>, _: bool) {
         unreachable!("rows are filled beside the member");
     }
 
