@@ -4,6 +4,7 @@ beside writers, clients that go or do not read, kills and damage.
 
 import hashlib
 import random
+import socket
 import struct
 import threading
 
@@ -49,6 +50,10 @@ def get(raw, key):
 def loaded(front_end):
     metrics = front_end.metrics
     poll("the index", lambda: metrics().value("afterglow_engine_loading") == 0, 60)
+
+
+def clients(front_end):
+    return front_end.metrics().total("afterglow_client_connections_open", frontend="memcache")
 
 
 def packet(opcode, key, extras=b"", value=b""):
@@ -178,5 +183,29 @@ def test_a_damaged_part_closes_the_connection_or_is_a_miss(tmp_path, where):
             assert len(came) < len(value) and value.startswith(came)
             assert front_end.metrics().total("memcached_parts_lost_total") == 1
         assert get(front_end.connect(), b"k") is None
+    finally:
+        front_end.stop()
+
+
+def test_a_client_that_resets_while_its_append_waits_takes_nothing_away(tmp_path):
+    front_end = start(tmp_path)
+    try:
+        raw = front_end.connect()
+        assert raw.set(b"long", generation(1, 40 << 20)) == b"STORED"
+        for number in range(3):
+            value = generation(number, 6 << 20)
+            assert raw.set(b"k", value) == b"STORED"
+            goes = front_end.connect()
+            # Its turn does not come: what stands before it is not read.
+            goes.send(b"get long\r\nappend k 0 0 3\r\nabc\r\n")
+            assert goes.until(b"\r\n").startswith(b"VALUE long")
+            newer = generation(number + 10, 6 << 20)
+            assert raw.set(b"k", newer) == b"STORED"
+            linger = struct.pack("ii", 1, 0)
+            goes.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            goes.close()
+            poll("the connection to end", lambda: clients(front_end) == 1, 30)
+            found = get(raw, b"k")
+            assert found in (newer, newer + b"abc"), found and len(found)
     finally:
         front_end.stop()

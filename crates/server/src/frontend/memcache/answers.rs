@@ -292,6 +292,15 @@ impl Answers {
         waiting.iter().for_each(|signal| signal.raise());
     }
 
+    /// Raises `signal` when there may be room for a piece. Others may have raised it since it was
+    /// last given: then it is here still.
+    fn wake_with_pieces(&self, signal: &Rc<Signal>) {
+        let mut waiting = self.pieces.borrow_mut();
+        if !waiting.iter().any(|other| Rc::ptr_eq(other, signal)) {
+            waiting.push(signal.clone());
+        }
+    }
+
     /// The connection is over: nobody waits for room any more.
     pub fn close(&self) {
         self.closed.set(true);
@@ -308,6 +317,7 @@ impl Answers {
             return false;
         }
         let waits = state.later[0].waits.as_ref().expect("its duty is still open");
+        debug_assert_eq!(waits.granted, 0, "a piece is sent or given up before the next");
         let under_way = state.ready.held() + state.sending + waits.granted;
         let may_add = self.share.may_add(bytes, signal);
         let stuck = under_way == 0 && state.bytes + self.input.get() > FREE;
@@ -380,7 +390,7 @@ impl Slot {
             if self.answers.grants_piece(self.number, bytes, &signal) {
                 return true;
             }
-            self.answers.pieces.borrow_mut().push(signal.clone());
+            self.answers.wake_with_pieces(&signal);
             signal.wait().await;
         }
         false
@@ -496,6 +506,16 @@ mod tests {
         assert_eq!((out.held(), bytes()), (5 + 2 * capacity + value.len(), out.held()));
         answers.sent(out.held());
         assert_eq!((bytes(), out.into_text().len()), (0, 5 + 3 * value.len()));
+    }
+
+    #[test]
+    fn whoever_waits_for_room_is_noted_once() {
+        let answers = answers();
+        let signal = Rc::<Signal>::default();
+        (0..100).for_each(|_| answers.wake_with_pieces(&signal));
+        assert_eq!(answers.pieces.borrow().len(), 1);
+        answers.wake_pieces();
+        assert!(answers.pieces.borrow().is_empty());
     }
 
     #[test]

@@ -13,13 +13,14 @@ use afterglow_engine::{Change, Changed, Hit, MissReason, Modified, Pending, PutO
 use afterglow_memcache::{Action, Mode, NewValue, Operation};
 
 use super::answers::Slot;
+use super::delete::remove_unseen;
 use super::driving::{begin, drive};
 use super::head::Head;
 use super::object;
 use super::parts::{PartPut, REFUSED_PAUSE, REFUSED_TRIES};
 use super::reactor_state::MemcacheReactorState;
 use super::reading::read_part;
-use super::sending::{FirstPart, first_part, remove_head};
+use super::sending::{FirstPart, first_part, remove_head, remove_if};
 use super::store::FoundBefore;
 
 /// How often a change begins again whose object goes, or becomes another, in between.
@@ -28,7 +29,7 @@ const TRIES: u32 = 8;
 type Outcome = Result<Modified<FoundBefore>, MissReason>;
 
 /// Ends a read-modify-write that came by a value in parts. Returns with it the first part of a
-/// value that is to be shown.
+/// value that is to be shown. What an error leaves of the object is what it should.
 pub async fn settle(
     reactor_state: &Rc<MemcacheReactorState>,
     operation: &Rc<Operation<'static>>,
@@ -40,8 +41,17 @@ pub async fn settle(
     for _ in 0..TRIES {
         if let Some(len) = modified.returned.joins() {
             let found = modified.returned.hit().expect("there is something to join").clone();
-            if let Some(joined) = join(reactor_state, operation, slot, &found, len).await? {
-                return Ok((joined, None));
+            match join(reactor_state, operation, slot, &found, len).await {
+                Ok(Some(joined)) => return Ok((joined, None)),
+                Ok(None) => {}
+                // Nothing was done yet, and the client is gone.
+                Err(MissReason::Abandoned) => return Err(MissReason::Abandoned),
+                // What was to be joined goes, as for any refused write; not what came after it.
+                Err(reason) => {
+                    let is_it = move |hit: &Hit| hit.version == found.version;
+                    remove_if(reactor_state, &operation.key, is_it).await;
+                    return Err(reason);
+                }
             }
         } else {
             let Some(hit) = modified.returned.hit().filter(|_| modified.returned.in_parts()) else {
@@ -58,8 +68,17 @@ pub async fn settle(
                 return Ok((modified, None));
             }
         }
-        modified = drive(reactor_state, begin(reactor_state, operation, |_| true)).await?;
+        modified = match drive(reactor_state, begin(reactor_state, operation, |_| true)).await {
+            Ok(modified) => modified,
+            Err(reason) => {
+                if !is_get {
+                    remove_unseen(reactor_state, &operation.key).await;
+                }
+                return Err(reason);
+            }
+        };
     }
+    // Others were faster each time. What they have stored stays.
     Err(MissReason::Moved)
 }
 

@@ -101,11 +101,12 @@ pub(super) async fn change<F>(
         compio::time::sleep(reactor_state.front_end.loading_pause).await;
         outcome = drive(&reactor_state, begin(&reactor_state, &operation, |_| true)).await;
     }
-    let mut shown = None;
+    let (mut shown, mut is_settled) = (None, false);
     if let Ok(modified) = &outcome
         && modified.returned.in_parts()
     {
         let modified = outcome.expect("looked at above");
+        is_settled = true;
         // Rare and large, as its future is.
         outcome = match Box::pin(settle(&reactor_state, &operation, modified, &slot)).await {
             Ok((modified, first)) => {
@@ -115,7 +116,7 @@ pub(super) async fn change<F>(
             Err(reason) => Err(reason),
         };
     }
-    if outcome.is_err() && !matches!(operation.action, Action::Get(_)) {
+    if outcome.is_err() && !is_settled && !matches!(operation.action, Action::Get(_)) {
         // A client that asked for a change does not expect the old value. It is removed, as for any
         // refused write.
         remove_unseen(&reactor_state, &operation.key).await;

@@ -48,6 +48,10 @@ pub async fn first_part(
         Presence::Gone => Err(MissReason::Absent),
         Presence::Unknown(reason) => Err(reason),
     };
+    if found.is_err() {
+        // The change may be made again and ask for room again: nobody else would give this back.
+        slot.forgo_piece();
+    }
     match found {
         Ok(bytes) => return Ok(Some(FirstPart { head, bytes })),
         Err(reason) if reason.is_absence() => remove_head(reactor_state, key, &head).await,
@@ -92,7 +96,15 @@ pub async fn send(
 /// Removes a head whose parts are not all there, unless another object has taken its place.
 pub async fn remove_head(reactor_state: &Rc<MemcacheReactorState>, key: &[u8], head: &Head) {
     let head = *head;
-    let is_it = move |hit: &Hit| object::head(hit) == Some(head);
+    remove_if(reactor_state, key, move |hit| object::head(hit) == Some(head)).await;
+}
+
+/// Removes an object if it is the one that is meant.
+pub async fn remove_if(
+    reactor_state: &Rc<MemcacheReactorState>,
+    key: &[u8],
+    is_it: impl Fn(&Hit) -> bool,
+) {
     let change = move |found: Option<&Hit>| match found.is_some_and(is_it) {
         true => (Change::Remove, ()),
         false => (Change::Keep, ()),
