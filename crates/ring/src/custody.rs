@@ -22,6 +22,7 @@ use crate::io::{Rows, WriteBody};
 use crate::map::{Map, Standing, shard_of};
 use crate::message::{Outcome, RowKey, Scope, ShardState};
 use crate::permit::{PermitKey, Permits};
+use crate::terms::{Carried, FillTerms};
 use crate::unseen::{Unseen, hold_of};
 
 /// What an instance keeps across a crash of its process: intents, holds, dirty bits and which
@@ -88,28 +89,6 @@ pub struct Kept {
     pub ring: RingId,
     /// Its shards.
     pub shards: KeptShards,
-}
-
-/// How a row may be filled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FillTerms {
-    /// The epoch of its shard.
-    pub epoch: u64,
-    /// Writes may be on their way that this member does not know of: the row may live for a short
-    /// time only.
-    pub weak: bool,
-}
-
-/// Rows of a shard that were cached under earlier epochs may count, here or at its old owner. They
-/// are to be asked for one by one: [`Member::counts_still`](crate::Member::counts_still).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Carried {
-    /// The shard.
-    pub shard: usize,
-    /// Its present epoch.
-    pub epoch: u64,
-    /// Whom to ask, for a time after a move.
-    pub old_owner: Option<MemberId>,
 }
 
 impl Durable {

@@ -17,7 +17,7 @@
 //! | Which settings must all members share? | `settings.rs` |
 //! | What does an owner do for a write, what does the writer? | `custody.rs`, `write.rs` |
 //! | Does a cached row count, may a fill be installed? | `custody.rs`, `gates.rs`, `dirty.rs` |
-//! | What is filled weakly, or not at all? | `unseen.rs` |
+//! | What is filled weakly, or not at all? | `unseen.rs`, `terms.rs` |
 //! | Has the old owner heard of the same changes of the schema? | `schema.rs` |
 //! | How does a read find its owner? | `lookup.rs` |
 //! | How does a shard move? | `handover.rs` |
@@ -51,13 +51,14 @@ mod settings;
 #[cfg(test)]
 mod sim;
 mod takeover;
+mod terms;
 mod transaction;
 mod unseen;
 mod wire;
 mod write;
 
 pub use config::{Config, Time};
-pub use custody::{Carried, Durable, FillTerms, Kept, KeptShards};
+pub use custody::{Durable, Kept, KeptShards};
 pub use identity::{Identity, Incarnation, MemberId, RingId};
 pub use io::{Action, FailReason, Io, ReadSource, Rows, TransactionResult, WriteBody, WriteResult};
 pub use join::Founding;
@@ -69,3 +70,4 @@ pub use message::{Answer, Detail, Envelope, Message, Outcome, RowKey, Scope};
 pub use permit::PermitKey;
 pub use schema::SchemaVersion;
 pub use settings::{Agreement, Difference, differences};
+pub use terms::{Carried, FillTerms};

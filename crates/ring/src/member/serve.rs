@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::Member;
 use crate::config::Time;
-use crate::custody::{Carried, FillTerms, Kept, Look};
+use crate::custody::{Kept, Look};
 use crate::identity::{Incarnation, MemberId};
 use crate::io::{Action, FailReason, Io, ReadSource, WriteResult};
 use crate::lookup::Asker;
 use crate::map::Map;
 use crate::message::{Answer, Detail, Message, RowKey, Scope};
+use crate::terms::{Carried, FillTerms};
 
 impl Member {
     /// A client wants a row.

@@ -108,13 +108,11 @@ pub(super) async fn change<F>(
         let modified = outcome.expect("looked at above");
         is_settled = true;
         // Rare and large, as its future is.
-        outcome = match Box::pin(settle(&reactor_state, &operation, modified, &slot)).await {
-            Ok((modified, first)) => {
-                shown = first;
-                Ok(modified)
-            }
-            Err(reason) => Err(reason),
-        };
+        let settled = Box::pin(settle(&reactor_state, &operation, modified, &slot)).await;
+        outcome = settled.map(|(modified, first)| {
+            shown = first;
+            modified
+        });
     }
     if outcome.is_err() && !is_settled && !matches!(operation.action, Action::Get(_)) {
         // A client that asked for a change does not expect the old value. It is removed, as for any
