@@ -17,7 +17,7 @@ use super::key::ValueSource;
 use super::literal::slot_of;
 use super::schema::TableSchema;
 use super::types::is_native;
-use super::update::number;
+use super::update::{timestamp, ttl};
 use crate::frame::notation::Value;
 use crate::statement::{Marker, Modification, ModificationKind, Relation, Term};
 
@@ -58,12 +58,8 @@ impl PlainWrite {
             && modification.relations.iter().all(|relation| names_rows(relation, &table));
         let own = modification.timestamp.as_ref().or(of_batch.as_ref());
         plain.then_some(PlainWrite {
-            timestamp: number(own, |digits| {
-                digits.parse::<i64>().ok().map(|n| n.to_be_bytes().to_vec())
-            })?,
-            ttl: number(modification.ttl.as_ref(), |digits| {
-                digits.parse::<i32>().ok().map(|n| n.to_be_bytes().to_vec())
-            })?,
+            timestamp: timestamp(own)?,
+            ttl: ttl(modification.ttl.as_ref())?,
             deletes,
             table,
         })

@@ -68,12 +68,8 @@ impl RowUpdate {
         let update = RowUpdate {
             fingerprint: table.fingerprint(),
             cells,
-            timestamp: number(modification.timestamp.as_ref(), |digits| {
-                digits.parse::<i64>().ok().map(|n| n.to_be_bytes().to_vec())
-            })?,
-            ttl: number(modification.ttl.as_ref(), |digits| {
-                digits.parse::<i32>().ok().map(|n| n.to_be_bytes().to_vec())
-            })?,
+            timestamp: timestamp(modification.timestamp.as_ref())?,
+            ttl: ttl(modification.ttl.as_ref())?,
             table,
         };
         (!update.cells.is_empty()).then_some(update)
@@ -110,8 +106,18 @@ fn cell(name: &str, term: &Term, table: &TableSchema) -> Option<WrittenCell> {
     })
 }
 
+/// The number of `USING TIMESTAMP`. The outer `None`: there is one, and it is not known.
+pub(super) fn timestamp(term: Option<&Term>) -> Option<Option<ValueSource>> {
+    number(term, |digits| digits.parse::<i64>().ok().map(|n| n.to_be_bytes().to_vec()))
+}
+
+/// The number of `USING TTL`, as [`timestamp`].
+pub(super) fn ttl(term: Option<&Term>) -> Option<Option<ValueSource>> {
+    number(term, |digits| digits.parse::<i32>().ok().map(|n| n.to_be_bytes().to_vec()))
+}
+
 /// The number of a `USING` clause. The outer `None`: there is one, and it is not known.
-pub(super) fn number(
+fn number(
     term: Option<&Term>,
     bytes: impl Fn(&str) -> Option<Vec<u8>>,
 ) -> Option<Option<ValueSource>> {

@@ -241,6 +241,7 @@ impl ReadTask {
             ..slow("get", &key)
         });
     }
+
     /// Answers with a value in parts.
     async fn in_parts(self, hit: Hit, slot: Slot, waited: Duration) {
         let Self { reactor_state, key, get, reply, received } = self;
