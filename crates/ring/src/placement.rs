@@ -32,8 +32,8 @@ pub fn quotas(map: &Map) -> BTreeMap<MemberId, usize> {
     quotas
 }
 
-/// Gives the shards of `from`, and those of nobody, to active members, the neediest first. A shard
-/// is given to nobody where no member is active.
+/// Gives the shards of `from`, and those of nobody, to active members: first to who had them before
+/// and lacks some, then to the neediest. A shard is given to nobody where no member is active.
 pub fn give_away(map: &mut Map, from: &[MemberId]) {
     let quotas: BTreeMap<_, _> =
         quotas(map).into_iter().filter(|(id, _)| !from.contains(id)).collect();
@@ -41,20 +41,25 @@ pub fn give_away(map: &mut Map, from: &[MemberId]) {
     for owner in map.shards.iter().filter_map(|s| s.owner) {
         owned.entry(owner).and_modify(|n| *n += 1);
     }
-    for shard in 0..map.shards.len() {
-        let owner = map.shards[shard].owner;
-        if owner.is_some_and(|o| !from.contains(&o)) {
+    let is_given = |shard: &usize| map.shards[*shard].owner.is_none_or(|o| from.contains(&o));
+    let given: Vec<usize> = (0..map.shards.len()).filter(is_given).collect();
+    let mut rest = Vec::new();
+    for shard in given {
+        let before = map.shards[shard].previous.filter(|id| owned.get(id) < quotas.get(id));
+        let Some(id) = before else {
+            rest.push(shard);
             continue;
-        }
-        let neediest = quotas
-            .iter()
-            .map(|(id, quota)| (owned[id] as i64 - *quota as i64, *id))
-            .min()
-            .map(|(_, id)| id);
+        };
+        *owned.get_mut(&id).expect("it has a quota") += 1;
+        map.give(shard, Some(id));
+    }
+    for shard in rest {
+        let lack = |(id, quota): (&MemberId, &usize)| (owned[id] as i64 - *quota as i64, *id);
+        let neediest = quotas.iter().map(lack).min().map(|(_, id)| id);
         if let Some(id) = neediest {
             *owned.get_mut(&id).expect("it has a quota") += 1;
         }
-        if owner.is_some() || neediest.is_some() {
+        if map.shards[shard].owner.is_some() || neediest.is_some() {
             map.give(shard, neediest);
         }
     }
@@ -63,6 +68,9 @@ pub fn give_away(map: &mut Map, from: &[MemberId]) {
 /// What `me` is to get from one other member that has more than its quota: the owner and its
 /// shards. None if the quotas are kept. Every such move brings the map nearer to the quotas, and no
 /// two members make the same.
+///
+/// Shards that `me` had before come first: it has their rows still, and some drivers never learn
+/// that it has others.
 #[must_use]
 pub fn wanted(map: &Map, me: MemberId) -> Option<(MemberId, Vec<usize>)> {
     if map.members.iter().any(|m| m.standing == Standing::Accused) {
@@ -76,7 +84,31 @@ pub fn wanted(map: &Map, me: MemberId) -> Option<(MemberId, Vec<usize>)> {
         .map(|(id, quota)| (map.owned_by(*id).count().saturating_sub(*quota), *id))
         .filter(|(surplus, _)| *surplus > 0)
         .max_by_key(|(surplus, id)| (*surplus, std::cmp::Reverse(*id)))
-        .map(|(surplus, from)| (from, map.owned_by(from).take(surplus.min(lacking)).collect()))
+        .map(|(surplus, from)| (from, best(map, me, from, surplus.min(lacking))))
+}
+
+/// So many shards of `from` for `me`: first those that it had before, and of equals those that suit
+/// it best, beside `from`. So who comes back takes what `from` got in its absence, and not what
+/// `from` had taken from it when it joined.
+fn best(map: &Map, me: MemberId, from: MemberId, count: usize) -> Vec<usize> {
+    let mut shards: Vec<_> = map.owned_by(from).collect();
+    shards.sort_by_cached_key(|&shard| {
+        let is_new = map.shards[shard].previous != Some(me);
+        (is_new, i128::from(suits(from, shard)) - i128::from(suits(me, shard)))
+    });
+    shards.truncate(count);
+    shards.sort_unstable();
+    shards
+}
+
+/// How well a shard suits a member: a number of no meaning that is always the same.
+fn suits(id: MemberId, shard: usize) -> u64 {
+    // The finalizer of MurmurHash3.
+    let mut bits = id.0 ^ (shard as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {
+        bits = (bits ^ bits >> 33).wrapping_mul(factor);
+    }
+    bits ^ bits >> 33
 }
 
 #[cfg(test)]
@@ -116,6 +148,48 @@ mod tests {
         assert_eq!(quotas(&map).len(), 4);
         for id in [0, 1, 2, 9] {
             assert_eq!(map.owned_by(MemberId(id)).count(), 1_024);
+        }
+    }
+
+    #[test]
+    fn the_shards_of_a_dead_member_go_back_to_who_had_them_before_it() {
+        let before = ring(&[1, 1]);
+        let mut map = before.clone();
+        map.put(MemberId(9), Incarnation(9), Profile { weight: 1, ..Profile::default() });
+        settle(&mut map);
+        map.accuse(map.members[2].identity);
+        give_away(&mut map, &[MemberId(9)]);
+        for (shard, was) in before.shards.iter().enumerate() {
+            assert_eq!(map.shards[shard].owner, was.owner, "shard {shard}");
+        }
+    }
+
+    #[test]
+    fn who_comes_back_gets_the_shards_that_it_had() {
+        let profile = || Profile { weight: 1, ..Profile::default() };
+        let mut map = ring(&[1]);
+        for id in 1..3 {
+            map.put(MemberId(id), Incarnation(id.into()), profile());
+            settle(&mut map);
+        }
+        let before = map.clone();
+        let owners = |map: &Map| map.shards.iter().map(|shard| shard.owner).collect::<Vec<_>>();
+        for id in [1, 0, 2, 2, 1, 0].map(MemberId) {
+            map.accuse(map.entry(id).unwrap().identity);
+            give_away(&mut map, &[id]);
+            map.remove(&[id]);
+            assert_eq!(map.owners().len(), 2);
+            map.put(id, Incarnation(7), profile());
+            assert_eq!(settle(&mut map), before.owned_by(id).count());
+            assert!(owners(&map) == owners(&before), "{id:?} has other shards");
+            // It leaves, and comes again.
+            map.members.iter_mut().find(|m| m.identity.id == id).unwrap().profile.weight = 0;
+            settle(&mut map);
+            assert_eq!(map.owners().len(), 2);
+            map.remove(&[id]);
+            map.put(id, Incarnation(7), profile());
+            settle(&mut map);
+            assert!(owners(&map) == owners(&before), "{id:?} has other shards");
         }
     }
 

@@ -4,7 +4,8 @@
 //! * The operator turns caching off on all members, has rows written past the ring, and turns it on
 //!   again. As the guide says, nobody writes past the ring before each member's entry in the map
 //!   says that nothing is cached. A machine that is away has what the operator said last when it
-//!   starts.
+//!   starts. Two changes may overtake each other on their way: members differ until the calm, in
+//!   which the operator says the last one again.
 //! * The keyspace has one replica at first, and gets three. The new ones lack all rows until a
 //!   repair. Rows that are filled meanwhile may be stale, but not for good.
 //! * A process that has not heard of the change when it ends begins without its data directory, as
@@ -40,6 +41,12 @@ impl World {
     /// Whether a process that starts now is to cache.
     pub fn caches(&self) -> bool {
         !self.changes.off
+    }
+
+    /// Whether a running process has another setting than the operator said last.
+    pub fn policies_differ(&self) -> bool {
+        let caches = self.caches();
+        self.nodes.iter().any(|node| node.member.is_some() && node.caches != caches)
     }
 
     /// Whether somebody may write past the ring: no member caches, by the map and by itself.
@@ -120,8 +127,8 @@ impl World {
     /// The operator has changed what a running process caches. Nothing that it has cached before
     /// counts any more.
     pub fn policy_changes(&mut self, at: usize, caches: bool) {
-        let node = &mut self.nodes[at];
-        if node.caches == caches {
+        let is_taken_back = self.now >= self.plan.heal && caches != self.caches();
+        if is_taken_back || self.nodes[at].caches == caches {
             return;
         }
         self.put_policy(at, caches);

@@ -82,7 +82,7 @@ impl World {
         self.say(|| "HEAL".to_owned());
         self.cuts.clear();
         self.database_down = 0;
-        if !self.caches() {
+        if !self.caches() || self.policies_differ() {
             self.set_policy(true, 0);
         }
         for at in 0..self.nodes.len() {
