@@ -295,6 +295,37 @@ fn gocql_is_told_tokens_of_which_the_newest_owners_is_the_first() {
     assert!(texts(&row["tokens"]).contains(&map.last_token(0).to_string()));
 }
 
+#[test]
+fn drivers_that_forget_nothing_see_an_instance_that_died_behind_those_that_own_its_shards() {
+    let fake = scripted(Version::V4, echo);
+    let proxy = Proxy::in_ring(fake.address(), TOLD);
+    let (mut map, whole) = ring([1, 2, 3, 2, 1, 2, 3, 2]);
+    for shard in [2, 6] {
+        map.give(shard, Some(MemberId(1)));
+    }
+    map.members.retain(|member| member.identity.id != MemberId(3));
+    let shared = proxy.front_end.front_end();
+    shared.set_ring(Some(whole));
+    shared.set_ring(Some(RingView::of(&map, host(1))));
+    let rows = |driver| {
+        let mut client = start_as(&proxy, driver);
+        let mut rows = read(&mut client, "SELECT * FROM system.local");
+        rows.extend(read(&mut client, "SELECT * FROM system.peers"));
+        rows
+    };
+    for driver in ["Apache GoCQL Driver", "DataStax Node.js Driver for Apache Cassandra"] {
+        let rows = rows(driver);
+        let hosts: Vec<_> = rows.iter().map(|row| row["host_id"].clone()).collect();
+        assert_eq!(hosts, [1, 2, 3].map(|n| host(n).as_bytes().to_vec()), "{driver}");
+        for n in 0..500_i64 {
+            let token = n.wrapping_mul(0x1234_5678_9abc_def1);
+            let expected = host(map.owner_of(token).unwrap().0);
+            assert_eq!(owner(&rows, token), expected, "{driver} comes now: {token}");
+        }
+    }
+    assert_eq!(rows("Apache Cassandra Java Driver").len(), 2);
+}
+
 /// The replication options of a keyspace, in turn keys and values.
 fn replication(answer: &Envelope, keyspace: Option<&str>) -> Vec<String> {
     let rows = rows_of(answer);

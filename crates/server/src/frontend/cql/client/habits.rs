@@ -5,7 +5,7 @@
 pub struct DriverHabits {
     /// It takes new tokens of nodes that it knows only where a rack has changed: Python's.
     pub reads_racks: bool,
-    /// It never forgets tokens that it has read of a node that stays: gocql.
+    /// It never forgets tokens that it has read of a node that stays: gocql, Node's.
     pub forgets_nothing: bool,
     /// It notices that its connection has ended when it next uses it. News of a node that it does
     /// not know make it do so at once: Python's.
@@ -20,11 +20,13 @@ impl DriverHabits {
     pub fn of(driver: Option<&str>) -> Self {
         let says = |words| driver.is_some_and(|driver| driver.contains(words));
         let is_python = says("Python Driver");
+        let is_node = says("Node.js Driver");
+        let is_gocql = driver.is_some_and(|driver| driver.to_lowercase().contains("gocql"));
         Self {
             reads_racks: is_python,
             is_idle: is_python,
-            keeps_tokens: says("Node.js Driver"),
-            forgets_nothing: driver.is_some_and(|driver| driver.to_lowercase().contains("gocql")),
+            keeps_tokens: is_node,
+            forgets_nothing: is_node || is_gocql,
         }
     }
 }
@@ -33,6 +35,13 @@ impl DriverHabits {
 mod tests {
     use super::*;
 
+    const NONE: DriverHabits = DriverHabits {
+        reads_racks: false,
+        forgets_nothing: false,
+        is_idle: false,
+        keeps_tokens: false,
+    };
+
     #[test]
     fn drivers_are_known_by_the_names_that_they_have_had() {
         for name in ["DataStax Python Driver", "Apache Cassandra Python Driver"] {
@@ -40,12 +49,13 @@ mod tests {
             assert!(habits.reads_racks && habits.is_idle && !habits.keeps_tokens, "{name}");
         }
         let node = DriverHabits::of(Some("DataStax Node.js Driver for Apache Cassandra"));
-        assert_eq!(node, DriverHabits { keeps_tokens: true, ..DriverHabits::default() });
+        let expected = DriverHabits { keeps_tokens: true, forgets_nothing: true, ..NONE };
+        assert_eq!(node, expected);
         for name in ["github.com/gocql/gocql", "Apache GoCQL Driver"] {
             assert!(DriverHabits::of(Some(name)).forgets_nothing, "{name}");
         }
         for name in [None, Some("Apache Cassandra Java Driver")] {
-            assert_eq!(DriverHabits::of(name), DriverHabits::default());
+            assert_eq!(DriverHabits::of(name), NONE);
         }
     }
 }

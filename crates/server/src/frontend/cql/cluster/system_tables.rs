@@ -2,6 +2,7 @@
 //! drivers.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use afterglow_cql::system::{Peer, Proxy, SystemTables, Table};
 use uuid::Uuid;
@@ -29,7 +30,8 @@ impl DatabaseTables {
     /// told without tokens, to who is connected to it.
     ///
     /// Some drivers are told more: see [`DriverHabits`]. One rack is marked with `version`, that of
-    /// the map when their connection was made, for who takes new tokens only then.
+    /// the map when their connection was made, for who takes new tokens only then. Who forgets
+    /// nothing sees instances too that died a short while ago, as a database shows dead nodes.
     pub fn with_ring(
         &self,
         advertised: SocketAddr,
@@ -58,7 +60,8 @@ impl DatabaseTables {
             release_version: text("release_version"),
             schema_version: schema_version.clone().and_then(Result::ok).unwrap_or_default(),
         };
-        let mut peers: Vec<_> = ring.others().map(peer).collect();
+        let absent = ring.absent(Instant::now()).filter(|_| habits.forgets_nothing);
+        let mut peers: Vec<_> = ring.others().chain(absent).map(peer).collect();
         let first = peers.first_mut().and_then(|peer| peer.proxy.rack.as_mut());
         if let (Some(rack), true) = (first, habits.reads_racks) {
             *rack = format!("{rack}.{version}");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -131,8 +131,14 @@ impl ShownRing {
     }
 
     fn show(&self, coming: &mut Coming) -> ToDo {
-        let now = coming.newest.clone();
-        let before = std::mem::replace(&mut *self.current.write(), now.clone());
+        let before = self.current();
+        let now = match (&coming.newest, &before) {
+            (Some(newest), Some(before)) => {
+                Some(Arc::new(RingView::clone(newest).after(before, Instant::now())))
+            }
+            (newest, _) => newest.clone(),
+        };
+        self.current.write().clone_from(&now);
         let (before, now) = (before.as_deref(), now.as_deref());
         let has_moved = news::has_moved(before, now);
         if !has_moved && news::events(before, now).is_empty() {

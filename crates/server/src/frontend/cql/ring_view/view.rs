@@ -2,12 +2,17 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
-use afterglow_ring::{Map, MemberId};
+use afterglow_ring::{Map, MemberId, Standing};
 use uuid::Uuid;
 
 /// The rack of an instance of which no zone is known.
 const RACK: &str = "rack1";
+
+/// For so long drivers that never learn new tokens see a node that died. When it is back, what they
+/// know of it is right again.
+const REMEMBERED: Duration = Duration::from_secs(3_600);
 
 /// An instance as drivers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +40,24 @@ pub struct RingView {
     pub me: Uuid,
     /// Who owns shards.
     pub nodes: Vec<RingNode>,
+    /// Host ids of members in good standing that own none: who leaves, or has just come.
+    idle: Vec<Uuid>,
+    /// Nodes of before that died.
+    absent: Vec<AbsentNode>,
+}
+
+/// A node that died, as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct AbsentNode {
+    node: RingNode,
+    /// From when on this instance has not seen it.
+    since: Instant,
+}
+
+impl AbsentNode {
+    fn is_remembered(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < REMEMBERED
+    }
 }
 
 impl RingView {
@@ -56,7 +79,36 @@ impl RingView {
                 rack: if profile.zone.is_empty() { RACK } else { &profile.zone }.to_owned(),
             })
         };
-        Self { version: map.version, me, nodes: map.members.iter().filter_map(node).collect() }
+        let nodes: Vec<RingNode> = map.members.iter().filter_map(node).collect();
+        let idle = map.members.iter().filter(|entry| entry.standing == Standing::Active);
+        let idle = idle.map(|entry| Uuid::from_u128(entry.profile.host_id));
+        let idle = idle.filter(|id| nodes.iter().all(|node| node.host_id != *id)).collect();
+        Self { version: map.version, me, nodes, idle, absent: Vec::new() }
+    }
+
+    /// With the nodes of the view before that have died since, and those that had died before it.
+    ///
+    /// A node that gave its shards away is no absent one: it leaves. Nor is one that is a node
+    /// again, or whose address another has.
+    #[must_use]
+    pub fn after(mut self, before: &RingView, now: Instant) -> Self {
+        let died = before.nodes.iter().filter(|node| !self.idle.contains(&node.host_id));
+        let died = died.map(|node| AbsentNode { node: node.clone(), since: now });
+        let absent = before.absent.iter().cloned().chain(died).filter(|absent| {
+            let is_again = |node: &RingNode| {
+                node.host_id == absent.node.host_id || node.address == absent.node.address
+            };
+            let is_other = absent.node.host_id != self.me && !self.nodes.iter().any(is_again);
+            is_other && absent.is_remembered(now)
+        });
+        self.absent = absent.collect();
+        self
+    }
+
+    /// Nodes that died within the last hour.
+    pub fn absent(&self, now: Instant) -> impl Iterator<Item = &RingNode> {
+        let remembered = self.absent.iter().filter(move |absent| absent.is_remembered(now));
+        remembered.map(|absent| &absent.node)
     }
 
     /// The node of that host id.
@@ -197,6 +249,44 @@ pub(super) mod tests {
         assert_eq!(zone(&map), "z1");
         map.members[0].profile.cql_address.clear();
         assert_eq!(hosts(&map), [host(3)], "drivers do not reach the first");
+    }
+
+    #[test]
+    fn who_died_is_absent_until_it_is_a_node_again_and_who_left_is_not() {
+        const NOBODY: [Uuid; 0] = [];
+        let of = |map: &Map| RingView::of(map, host(1));
+        let absent = |view: &RingView| -> Vec<Uuid> {
+            view.absent(Instant::now()).map(|node| node.host_id).collect()
+        };
+        let all = [1, 2, 3];
+        let whole = of(&map(&all, 4, |shard| Some([1, 2, 3, 1][shard])));
+        let now = Instant::now();
+        // The third is accused, and its shards are taken.
+        let mut accused = map(&all, 4, |shard| Some([1, 2, 1, 1][shard]));
+        accused.accuse(accused.members[2].identity);
+        let died = of(&accused).after(&whole, now);
+        assert_eq!(absent(&died), [host(3)]);
+        let later = now + REMEMBERED;
+        assert_eq!(died.absent(later).count(), 0);
+        assert_eq!(died.absent(later - Duration::from_secs(1)).count(), 1);
+        assert_eq!(of(&accused).after(&died, later).absent.len(), 0, "nor is it kept");
+        // It is no member any more, then one without shards, then a node.
+        let gone = of(&map(&[1, 2], 4, |shard| Some([1, 2, 1, 1][shard]))).after(&died, now);
+        assert_eq!(absent(&gone), [host(3)]);
+        let back = of(&map(&all, 4, |shard| Some([1, 2, 1, 1][shard]))).after(&gone, now);
+        assert_eq!(absent(&back), [host(3)]);
+        assert_eq!(absent(&whole.clone().after(&back, now)), NOBODY);
+        // Another has its address: it lost its state.
+        let mut other = map(&[1, 2, 4], 4, |shard| Some([1, 2, 4, 1][shard]));
+        other.members[2].profile.cql_address = "10.0.0.3:9042".into();
+        assert_eq!(absent(&of(&other).after(&died, now)), NOBODY);
+        // The second gives its shards away first, and is no member then.
+        let empty = of(&map(&all, 4, |shard| Some([1, 3, 3, 1][shard]))).after(&whole, now);
+        let left = of(&map(&[1, 3], 4, |shard| Some([1, 3, 3, 1][shard]))).after(&empty, now);
+        assert_eq!([absent(&empty), absent(&left)], [NOBODY, NOBODY]);
+        // This instance itself is no other.
+        let without = of(&map(&[2, 3], 4, |shard| Some([2, 2, 3, 3][shard])));
+        assert_eq!(absent(&without.after(&whole, now)), NOBODY);
     }
 
     #[test]
