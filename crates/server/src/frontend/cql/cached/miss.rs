@@ -21,7 +21,7 @@ use super::FillWaiter;
 use super::awaited::{SoughtUnit, Waited};
 use super::fill::FillShape;
 use super::level::Need;
-use super::read::{Pending, Terms, allow, ask, is_allowed};
+use super::read::{Pending, Terms, allow, ask, is_allowed, tier_of};
 use super::ring::carried;
 use super::sought::may_be_in_unit;
 use super::state::CachedState;
@@ -52,7 +52,8 @@ pub(super) enum Brought {
     Nothing,
 }
 
-/// Counts a request as one miss, however many of its rows are missing.
+/// Counts a request as one miss, however many of its rows are missing. Rows that were cached under
+/// an earlier epoch of their shard are hits.
 #[derive(Default)]
 pub(super) struct CountedOnce(Cell<bool>);
 
@@ -61,6 +62,17 @@ impl CountedOnce {
         if !self.0.replace(true) {
             request.note_miss(reason);
         }
+    }
+
+    /// All rows are there, the slowest from `path`. Counts a hit if none was missing. By which path
+    /// the request is answered.
+    pub(super) fn end(&self, request: &Request, path: Path, age: Option<u32>) -> Path {
+        if self.0.replace(true) {
+            return Path::Miss;
+        }
+        let tier = tier_of(path).expect("what the database was asked for is counted as missing");
+        request.note_hit(tier, age);
+        path
     }
 }
 
@@ -78,15 +90,20 @@ impl Pending {
     }
 
     /// `reason`: why the lookup found nothing to serve. Each read counts as one miss, by what it
-    /// comes to.
+    /// comes to, or as a hit if the row was carried over.
     pub(super) async fn missed(self, permission: CachePermission, reason: MissReason) {
-        let brought = self.filler().row(permission, reason, &CountedOnce::default()).await;
-        let is_met = self.filler().is_met(permission);
+        let count = CountedOnce::default();
+        let brought = self.filler().row(permission, reason, &count).await;
+        if let Brought::Row(row, path) = &brought
+            && self.filler().is_met(permission)
+        {
+            let path = count.end(&self.request, *path, row.age());
+            return self.reply(row.clone(), path).await;
+        }
+        count.note(&self.request, reason);
         match brought {
-            Brought::Row(..) if !is_met => self.request.pass(Path::Miss),
-            Brought::Row(row, path) => self.reply(row, path).await,
             Brought::OfOthers => ask(self.request, self.plan).await,
-            Brought::Nothing => self.request.pass(Path::Miss),
+            Brought::Row(..) | Brought::Nothing => self.request.pass(Path::Miss),
         }
     }
 }
@@ -192,7 +209,6 @@ impl Filler<'_> {
             count.note(self.request, MissReason::Quarantined);
             return Brought::Nothing;
         };
-        count.note(self.request, reason);
         let (asked_at, asked) = (self.shared.cache.clock().moment(), Instant::now());
         let terms = (permission, asked_at, weak);
         if let Some((filled, from)) = self.carried(permission).await {
@@ -203,6 +219,7 @@ impl Filler<'_> {
             };
             return brought(row, path);
         }
+        count.note(self.request, reason);
         let filled = self.fill(asked_at.unix, FillShape::Row).await;
         let fills = &self.request.metrics().fills;
         match filled {

@@ -333,6 +333,16 @@ pub(super) fn path_of(tier: Tier) -> Path {
     }
 }
 
+/// The tier of an answer that did not come from the database.
+pub(super) fn tier_of(path: Path) -> Option<Tier> {
+    match path {
+        Path::Dram => Some(Tier::Dram),
+        Path::Flash => Some(Tier::Flash),
+        Path::Ring => Some(Tier::Ring),
+        _ => None,
+    }
+}
+
 /// A read that could not be answered at once.
 pub(super) struct Pending {
     pub(super) shared: Arc<CachedState>,

@@ -21,7 +21,7 @@ use futures_util::future::join_all;
 use super::answer::answer_rows;
 use super::miss::{Brought, CountedOnce};
 use super::read::{
-    Pending, Ready, admit_rows, ask, is_allowed, may_answer, path_of, without_cache,
+    Pending, Ready, admit_rows, ask, is_allowed, may_answer, path_of, tier_of, without_cache,
 };
 use super::sought::{Found, Sought};
 use super::state::CachedState;
@@ -134,21 +134,25 @@ impl RowsRead {
             }
             return;
         }
-        let looked_up = looked_up.into_iter().map(|found| found.map(|(row, _)| row)).collect();
         Box::pin(self.bring(looked_up)).await;
     }
 
-    /// Fills what is missing. The request counts as one miss.
-    async fn bring(self, looked_up: Vec<Result<Row, MissReason>>) {
+    /// Fills what is missing. The request counts as one miss, or as a hit if all that was missing
+    /// was carried over.
+    async fn bring(self, looked_up: Vec<Result<(Row, Tier), MissReason>>) {
         let count = CountedOnce::default();
-        let missing = looked_up.iter().filter_map(|found| found.as_ref().err());
-        if missing.clone().count() > MOST_FILLED {
-            missing.take(1).for_each(|reason| count.note(&self.pending.request, *reason));
+        let mut missing = looked_up.iter().filter_map(|found| found.as_ref().err()).copied();
+        let (missed, first) = (missing.clone().count(), missing.next());
+        let miss = |count: &CountedOnce| {
+            first.into_iter().for_each(|reason| count.note(&self.pending.request, reason));
+        };
+        if missed > MOST_FILLED {
+            miss(&count);
             return self.pending.request.pass(Path::Miss);
         }
         let each =
             self.rows.iter().zip(looked_up).map(async |((key, permission), found)| match found {
-                Ok(row) => Brought::Row(row, Path::Miss),
+                Ok((row, tier)) => Brought::Row(row, path_of(tier)),
                 Err(reason) => self.pending.filler_of(key).row(*permission, reason, &count).await,
             });
         let brought = join_all(each).await;
@@ -156,15 +160,22 @@ impl RowsRead {
         let of_others = brought.iter().any(|brought| matches!(brought, Brought::OfOthers))
             || !is_allowed(&self.pending.request, self.pending.read());
         let row = |brought| match brought {
-            Brought::Row(row, _) => Some(row),
+            Brought::Row(row, path) => Some((row, path)),
             Brought::OfOthers | Brought::Nothing => None,
         };
-        match brought.into_iter().map(row).collect::<Option<Vec<_>>>() {
-            Some(all) if self.fits(&all) && !of_others && self.is_answered_still() => {
-                self.answer_later(all, Path::Miss).await;
-            }
-            _ if of_others => ask(self.pending.request, self.pending.plan).await,
-            _ => self.pending.request.pass(Path::Miss),
+        let all = brought.into_iter().map(row).collect::<Option<Vec<_>>>();
+        let (all, paths): (Vec<_>, Vec<_>) = all.unwrap_or_default().into_iter().unzip();
+        let is_whole = all.len() == self.rows.len();
+        if is_whole && self.fits(&all) && !of_others && self.is_answered_still() {
+            let oldest = all.iter().filter_map(Row::age).max();
+            let tier = slowest(paths.into_iter().filter_map(tier_of));
+            let path = count.end(&self.pending.request, path_of(tier), oldest);
+            return self.answer_later(all, path).await;
+        }
+        miss(&count);
+        match of_others {
+            true => ask(self.pending.request, self.pending.plan).await,
+            false => self.pending.request.pass(Path::Miss),
         }
     }
 
@@ -209,7 +220,11 @@ impl RowsRead {
     }
 }
 
-fn slowest(mut tiers: impl Iterator<Item = Tier>) -> Tier {
-    let first = tiers.next().unwrap_or(Tier::Dram);
-    tiers.fold(first, |slowest, tier| if tier == Tier::Flash { tier } else { slowest })
+fn slowest(tiers: impl Iterator<Item = Tier>) -> Tier {
+    let rank = |tier: &Tier| match tier {
+        Tier::Ring => 2,
+        Tier::Flash => 1,
+        _ => 0,
+    };
+    tiers.max_by_key(rank).unwrap_or(Tier::Dram)
 }
