@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod frame;
+pub mod graces;
 mod json_object;
 mod lexer;
 pub mod message;

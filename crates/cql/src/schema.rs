@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use crate::graces::Graces;
 use crate::plan::{SchemaView, TableSchema};
 use crate::response::{SchemaChange, SchemaTarget};
 
@@ -19,8 +20,8 @@ pub struct Schema {
     keyspaces: HashMap<Uuid, String>,
     /// `replication` of every keyspace.
     replication: HashMap<String, BTreeMap<String, String>>,
-    /// `gc_grace_seconds` of every table, by its id.
-    grace: HashMap<Uuid, u32>,
+    /// What every table forgets when, by its id.
+    graces: HashMap<Uuid, Graces>,
 }
 
 impl SchemaView for Schema {
@@ -40,10 +41,10 @@ impl Schema {
         self.keyspaces.get(&table).map(String::as_str)
     }
 
-    /// How many seconds the database keeps tombstones of a table, and what it knows of its
-    /// lightweight transactions.
-    pub fn grace(&self, table: Uuid) -> Option<u32> {
-        self.grace.get(&table).copied()
+    /// How long the database keeps tombstones of a table, and what it knows of its lightweight
+    /// transactions. Nothing is known of other tables.
+    pub fn graces(&self, table: Uuid) -> Graces {
+        self.graces.get(&table).copied().unwrap_or_default()
     }
 
     /// All tables and views.
@@ -92,7 +93,7 @@ impl Schema {
         let mut schema = Schema::default();
         for table in tables {
             schema.add_keyspace(table.keyspace.clone(), BTreeMap::new());
-            schema.add_table(table, None);
+            schema.add_table(table, Graces::default());
         }
         schema
     }
@@ -102,10 +103,9 @@ impl Schema {
         self.replication.insert(name, replication);
     }
 
-    /// Adds a table or view of a keyspace that is added by itself; a table's `gc_grace_seconds`
-    /// where it is known.
-    pub fn add_table(&mut self, table: TableSchema, grace: Option<u32>) {
-        self.grace.extend(grace.map(|grace| (table.id, grace)));
+    /// Adds a table or view of a keyspace that is added by itself.
+    pub fn add_table(&mut self, table: TableSchema, graces: Graces) {
+        self.graces.insert(table.id, graces);
         self.keyspaces.insert(table.id, table.keyspace.clone());
         let tables = self.tables.entry(table.keyspace.clone()).or_default();
         tables.insert(table.name.clone(), Arc::new(table));

@@ -15,6 +15,10 @@ use crate::write_scope::{WriteScope, group_of};
 /// forgotten them, and other writes until their hints have gone.
 const MAX_INQUIRIES: usize = 1024;
 
+/// A coordinator that did not answer may go on trying for as long as its timeouts let it. No server
+/// takes longer.
+pub const COORDINATORS_TIME: Duration = Duration::from_secs(60);
+
 /// One inquiry, as long as it lasts.
 pub struct Counted<W>(Arc<RowCache<W>>);
 
@@ -78,10 +82,17 @@ impl<W> RowCache<W> {
         self.hold
     }
 
-    /// For how long a write may be sent again after its outcome turned out to be unknown. `grace`:
-    /// the table's `gc_grace_seconds`. A tombstone that has gone hides no write any more.
-    pub fn may_repeat_for(&self, grace: u32) -> Duration {
-        self.hold.min(Duration::from_secs(u64::from(grace) / 2))
+    /// For how long a write may be sent again, from before it was first sent; zero: not at all. A
+    /// tombstone that has gone hides no write any more. So the last attempt is at the replicas, or
+    /// never to come, before half of `tombstones_stay` has passed. The other half is for clocks
+    /// that differ.
+    ///
+    /// `tombstones_stay`: how long those of its table stay. `apart`: how far its timestamp is from
+    /// the clock, either way. A delete of a later timestamp may be older than the write by as much,
+    /// and its tombstone too.
+    pub fn may_repeat_for(&self, tombstones_stay: Duration, apart: Duration) -> Duration {
+        let half = tombstones_stay / 2;
+        self.hold.min(half.saturating_sub(COORDINATORS_TIME).saturating_sub(apart))
     }
 
     /// Counts an inquiry.
@@ -182,6 +193,26 @@ mod tests {
         assert_eq!(stage.removals(), [2, 1]);
         drop(begin(&stage.scope(&Target::Keyspace("ks".into()))));
         assert_eq!(stage.removals(), [3, 2]);
+    }
+
+    #[test]
+    fn a_write_is_sent_again_only_as_long_as_no_later_delete_may_be_forgotten() {
+        let stage = Stage::new();
+        let hold = stage.cache.hold();
+        let may = |stay: u64, apart: u64| {
+            let (stay, apart) = (Duration::from_secs(stay), Duration::from_secs(apart));
+            stage.cache.may_repeat_for(stay, apart).as_secs()
+        };
+        assert_eq!(may(10 * 86_400, 0), hold.as_secs());
+        // An attempt may take a minute to arrive.
+        assert_eq!((may(0, 0), may(1, 0), may(120, 0), may(122, 0)), (0, 0, 0, 1));
+        assert_eq!(may(1_000, 0), 440);
+        // The delete may be as much older as the timestamp.
+        assert_eq!((may(1_000, 439), may(1_000, 440), may(1_000, 5_000)), (1, 0, 0));
+        assert_eq!(may(10 * 86_400, 5 * 86_400 - 61), 1);
+        assert_eq!(may(10 * 86_400, 5 * 86_400 - 60), 0);
+        let farthest = Duration::from_micros(u64::MAX);
+        assert_eq!(stage.cache.may_repeat_for(Duration::MAX, farthest), hold, "it stays for ever");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use afterglow_cql::message::Consistency;
 use afterglow_cql::plan::{SchemaView, TableSchema};
@@ -55,8 +56,13 @@ impl Index {
 
     /// The longest `gc_grace_seconds` of these tables; `None` where one is not known.
     pub fn grace(&self, tables: &[Uuid]) -> Option<u32> {
-        let all = tables.iter().map(|id| self.schema.grace(*id)).collect::<Option<Vec<_>>>()?;
-        all.into_iter().max()
+        let graces = tables.iter().map(|id| self.schema.graces(*id).gc_grace);
+        graces.collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+
+    /// For how long every tombstone of this table stays. Zero where that is not known.
+    pub fn tombstones_stay(&self, table: Uuid) -> Duration {
+        self.schema.graces(table).tombstones
     }
 
     /// Whether a read at LOCAL_QUORUM in `data_center` may miss a write at this level, in any table

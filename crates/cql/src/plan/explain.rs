@@ -181,7 +181,7 @@ impl WritePlan {
         if !self.plain.is_empty() {
             let _ = writeln!(
                 out,
-                "  should its outcome stay unknown, it is sent again until it is there, if its timestamp is known, it has no TTL, and it is of one partition of an `exclusive` table"
+                "  should its outcome stay unknown, it is sent again until it is there, if its timestamp is near the clock, it has no TTL, and it is of one partition of an `exclusive` table that keeps tombstones for some minutes at least"
             );
         }
         if self.conditional {

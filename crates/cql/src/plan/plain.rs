@@ -65,14 +65,14 @@ impl PlainWrite {
         })
     }
 
-    /// Whether a request that binds these values writes the same whenever it is sent: its timestamp
-    /// is known, and what it sets has no TTL, which would begin anew. `default_timestamp` is that
-    /// of the request.
-    pub fn is_repeatable<'v>(
+    /// The timestamp of a request that binds these values, in microseconds, if it writes the same
+    /// whenever it is sent: its timestamp is known, and what it sets has no TTL, which would begin
+    /// anew. `default_timestamp` is that of the request.
+    pub fn repeatable_at<'v>(
         &self,
         value: &impl Fn(&Marker) -> Option<Value<'v>>,
         default_timestamp: Option<i64>,
-    ) -> bool {
+    ) -> Option<i64> {
         let timestamp = match &self.timestamp {
             None => default_timestamp,
             Some(source) => source.number(value).map(i64::from_be_bytes),
@@ -83,7 +83,7 @@ impl PlainWrite {
             Some(source) => source.number(value).map(i32::from_be_bytes) == Some(0),
         };
         // The least number is none to a server.
-        is_endless && timestamp.is_some_and(|at| at != i64::MIN)
+        timestamp.filter(|at| is_endless && *at != i64::MIN)
     }
 }
 

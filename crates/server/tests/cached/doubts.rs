@@ -2,6 +2,7 @@
 //! Whatever comes between the attempts, TRUNCATE too: no read is older than what was acknowledged
 //! or read before it began, and what was removed does not come back.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use afterglow_cql::message::{Consistency, QueryParams};
 use afterglow_loadgen::rng::Rng;
 use afterglow_testkit::fake_backend::Faults;
 
-use crate::node::{Client, House, one_text};
+use crate::node::{Client, House, micros, one_text};
 
 const ROUNDS: usize = 16;
 const KEYS: usize = 4;
@@ -24,16 +25,21 @@ struct Register {
     known: AtomicI64,
     /// The last delete that was begun.
     deleted: AtomicI64,
+    /// Held while it is written, where deletes are forgotten.
+    turn: Mutex<()>,
 }
 
 struct Doubts {
     keys: Vec<(String, Register)>,
     clock: AtomicI64,
+    /// The table forgets deletes at once. So no write may come late, unless Afterglow sends it.
+    forgets: bool,
 }
 
 impl Doubts {
     fn write(&self, client: &mut Client, rng: &mut Rng) {
         let (key, register) = &self.keys[rng.below(KEYS as u64) as usize];
+        let _turn = self.forgets.then(|| register.turn.lock().unwrap());
         let time = self.clock.fetch_add(1, Ordering::SeqCst);
         let text = match rng.below(8) {
             0 => {
@@ -105,13 +111,21 @@ fn whatever_comes_between_the_attempts_no_read_is_stale_and_nothing_removed_come
     let house = House::new("ks.*=exclusive");
     let mut clients: Vec<Client> =
         Version::ALL.iter().map(|version| house.node.client(*version)).collect();
-    let clock = AtomicI64::new(1);
-    let mut doubts = Doubts { keys: Vec::new(), clock };
+    let clock = AtomicI64::new(micros(1));
+    let mut doubts = Doubts { keys: Vec::new(), clock, forgets: false };
     for round in 0..ROUNDS {
         let mut rng = Rng::new(round as u64);
         // Of their own: a lost connection keeps a row out of the cache for a minute.
         let key = |at| (format!("{round}-{at}"), Register::default());
         doubts.keys = (0..KEYS).map(key).collect();
+        doubts.forgets = round % 4 == 1;
+        let option = match (doubts.forgets, round % 8) {
+            (true, 1) => "gc_grace_seconds = 0",
+            (true, _) => "tombstone_gc = {'mode': 'immediate'}",
+            (false, 2) => "gc_grace_seconds = 864000",
+            (false, _) => "tombstone_gc = {'mode': 'timeout'}",
+        };
+        clients[0].run(&format!("ALTER TABLE ks.t WITH {option}"));
         let faults = Faults {
             write_timeouts: 0.3,
             drops: if round % 4 == 3 { 0.01 } else { 0.0 },

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use afterglow::config::{FillHedge, HostPort, LivePolicies, TablePolicies, WriteLevels};
 use afterglow::frontend::cql::cached::{
@@ -86,6 +86,13 @@ pub fn furnished(database: FakeBackend) -> FakeBackend {
         direct(&database, text);
     }
     database
+}
+
+/// A timestamp near the clock: these many microseconds after the first that was asked for.
+pub fn micros(n: i64) -> i64 {
+    static FIRST: OnceLock<i64> = OnceLock::new();
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
+    FIRST.get_or_init(now) + n
 }
 
 /// Runs a statement past Afterglow.

@@ -5,7 +5,7 @@ use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, QueryParams, ValuesBuilder};
 use afterglow_testkit::fake_backend::{Faults, StatementKind};
 
-use crate::node::{Client, House, wait_until};
+use crate::node::{Client, House, micros, wait_until};
 
 fn set_timeouts(house: &House, on: bool) {
     let write_timeouts = if on { 1.0 } else { 0.0 };
@@ -23,10 +23,12 @@ fn counted(house: &House, name: &str) -> u64 {
     house.node.count(&[name])
 }
 
-/// Sends a text with a default timestamp; whether it is acknowledged.
+/// Sends a text with a default timestamp, see [`micros`]; whether it is acknowledged.
 fn try_at(client: &mut Client, text: &str, timestamp: i64) -> bool {
-    let params =
-        QueryParams { timestamp: Some(timestamp), ..QueryParams::new(Consistency::LocalOne) };
+    let params = QueryParams {
+        timestamp: Some(micros(timestamp)),
+        ..QueryParams::new(Consistency::LocalOne)
+    };
     client.query_with(Flags::NONE, text, params, &[]).header.opcode == Opcode::Result
 }
 
@@ -55,8 +57,9 @@ fn a_plain_write_of_unknown_outcome_is_sent_again_until_it_is_there() {
             let settled = counted(&house, "afterglow_settled_writes_total");
             set_timeouts(&house, true);
             if value == "text" {
+                let at = micros(at);
                 let text =
-                    format!("UPDATE ks.t USING TIMESTAMP 10 SET v = 'text' WHERE k = '{key}'");
+                    format!("UPDATE ks.t USING TIMESTAMP {at} SET v = 'text' WHERE k = '{key}'");
                 assert!(client.try_run(&text).is_err());
             } else {
                 let mut values = ValuesBuilder::positional();
@@ -64,7 +67,7 @@ fn a_plain_write_of_unknown_outcome_is_sent_again_until_it_is_there() {
                 values.push(Value::Bytes(value.as_bytes()));
                 let params = QueryParams {
                     values: values.view(),
-                    timestamp: Some(at),
+                    timestamp: Some(micros(at)),
                     ..QueryParams::new(Consistency::LocalQuorum)
                 };
                 assert!(client.raw().execute(&insert, &params).is_err());
@@ -105,13 +108,14 @@ fn what_would_not_be_the_same_write_is_never_sent_again() {
     set_timeouts(&house, true);
     for text in [
         "INSERT INTO ks.t (k, v) VALUES ('a', 'no timestamp')",
-        "INSERT INTO ks.t (k, v) VALUES ('a', 'ttl') USING TIMESTAMP 10 AND TTL 1000",
-        "UPDATE ks.t USING TTL 1000 SET v = null WHERE k = 'a'",
+        "INSERT INTO ks.t (k, v) VALUES ('a', 'ttl') USING TIMESTAMP 10 AND TTL 999",
+        "UPDATE ks.t USING TTL 999 SET v = null WHERE k = 'a'",
         "DELETE FROM ks.t WHERE k = 'a'",
         "DELETE FROM ks.t USING TIMESTAMP 10 WHERE k IN ('a', 'c')",
         "INSERT INTO ks.t JSON '{\"k\": \"a\", \"v\": null}' USING TIMESTAMP 10",
     ] {
-        assert!(client.try_run(text).is_err(), "{text}");
+        let text = text.replace("10", &micros(10).to_string());
+        assert!(client.try_run(&text).is_err(), "{text}");
     }
     assert!(!try_at(&mut client, "INSERT INTO ks.t (k, v) VALUES ('b', 'again')", 10));
     set_timeouts(&house, false);

@@ -14,7 +14,7 @@ use afterglow_cql::response::{ErrorBody, ErrorDetail};
 use afterglow_testkit::fake_backend::{Ask, FakeBackend};
 use tempfile::TempDir;
 
-use crate::node::{Client, House, Setup, furnished, one_text, wait_until};
+use crate::node::{Client, House, Setup, furnished, micros, one_text, wait_until};
 use crate::pipelined::Pipelined;
 
 /// What is about one of these is the write in doubt.
@@ -98,7 +98,8 @@ fn insert_in_doubt(client: &mut Client, script: &Script, table: &str, key: &str)
 }
 
 fn try_in_doubt(client: &mut Client, table: &str, key: &str) -> Opcode {
-    let params = QueryParams { timestamp: Some(10), ..QueryParams::new(Consistency::LocalQuorum) };
+    let params =
+        QueryParams { timestamp: Some(micros(10)), ..QueryParams::new(Consistency::LocalQuorum) };
     let text = format!("INSERT INTO {table} (k, v) VALUES ({key}, {IN_DOUBT})");
     client.query_with(Flags::NONE, &text, params, &[]).header.opcode
 }
@@ -237,7 +238,7 @@ fn a_client_that_has_gone_leaves_nothing_behind_while_its_write_is_in_doubt() {
     let large = "x".repeat(200_000);
     writer.put("large", &large);
     let mut client = Pipelined::open(house.node.address);
-    client.ask_at(0, &format!("INSERT INTO ks.t (k, v) VALUES ('a', {IN_DOUBT})"), 10);
+    client.ask_at(0, &format!("INSERT INTO ks.t (k, v) VALUES ('a', {IN_DOUBT})"), micros(10));
     assert_eq!(client.receive().header.opcode, Opcode::Error);
     // More than the socket takes, and nobody reads it.
     client.ask_all(0..100, "SELECT v FROM ks.t WHERE k = 'large'");

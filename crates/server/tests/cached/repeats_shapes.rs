@@ -15,7 +15,7 @@ use afterglow_cql::response::{ErrorBody, ErrorDetail};
 use afterglow_testkit::fake_backend::{Ask, FakeBackend};
 use tempfile::TempDir;
 
-use crate::node::{Client, House, Setup, furnished, wait_until};
+use crate::node::{Client, House, Setup, direct, furnished, micros, wait_until};
 
 /// A database that answers the next writes with a timeout, and does none of them.
 #[derive(Default)]
@@ -63,12 +63,21 @@ fn house() -> (House, Arc<Refusals>) {
 }
 
 fn at(timestamp: i64) -> QueryParams<'static> {
-    QueryParams { timestamp: Some(timestamp), ..QueryParams::new(Consistency::LocalQuorum) }
+    QueryParams { timestamp: Some(micros(timestamp)), ..QueryParams::new(Consistency::LocalQuorum) }
 }
 
-/// Sends a text with this timestamp; whether it is acknowledged.
+/// `TIMESTAMP 11` as [`micros`] has it.
+fn timed(text: &str) -> String {
+    let Some((before, rest)) = text.split_once("TIMESTAMP ") else { return text.to_owned() };
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let at = micros(rest[..digits].parse().unwrap());
+    format!("{before}TIMESTAMP {at}{}", &rest[digits..])
+}
+
+/// Sends a text with a timestamp, and with others for those in it, as [`micros`] has them; whether
+/// it is acknowledged.
 fn send(client: &mut Client, text: &str) -> bool {
-    client.query_with(Flags::NONE, text, at(10), &[]).header.opcode == Opcode::Result
+    client.query_with(Flags::NONE, &timed(text), at(10), &[]).header.opcode == Opcode::Result
 }
 
 /// Sends a BATCH of a text, and of a prepared statement that takes the key.
@@ -91,9 +100,9 @@ const ROWS: [i32; 3] = [1, 2, 3];
 /// Three rows of a partition, written at 5.
 fn fill(client: &mut Client, key: &str) {
     for c in ROWS {
-        client.run(&format!(
+        client.run(&timed(&format!(
             "INSERT INTO ks.wide (k, c, v) VALUES ('{key}', {c}, 'old') USING TIMESTAMP 5"
-        ));
+        )));
     }
 }
 
@@ -161,7 +170,7 @@ fn deletes_and_nulls_are_sent_again_until_they_are_there() {
             assert_eq!(found, expected, "{text}");
         }
         let key = format!("{version:?}-bound");
-        let delete = client.prepare("DELETE FROM ks.wide USING TIMESTAMP 10 WHERE k = ?");
+        let delete = client.prepare(&timed("DELETE FROM ks.wide USING TIMESTAMP 10 WHERE k = ?"));
         let found = settled(&stage, &mut client, &key, |client| {
             client.try_execute(&delete, &[&key]).is_ok()
         });
@@ -201,9 +210,8 @@ fn a_delete_that_is_sent_again_hides_no_later_write() {
     let found = settled(&stage, &mut client, "a", |client| {
         let is_there = send(client, "DELETE FROM ks.wide WHERE k = 'a'");
         // Behind the first attempts, past Afterglow.
-        let later =
-            "INSERT INTO ks.wide (k, c, v) VALUES ('a', 2, 'later') USING TIMESTAMP 11".to_owned();
-        stage.0.database.run(&later);
+        let later = "INSERT INTO ks.wide (k, c, v) VALUES ('a', 2, 'later') USING TIMESTAMP 11";
+        stage.0.database.run(&timed(later));
         is_there
     });
     assert_eq!(found, "- later -");
@@ -242,4 +250,71 @@ fn batches_that_are_not_the_same_write_are_not_sent_again() {
     wait_until("it is settled", || count("afterglow_settled_writes_total") == 1);
     assert_eq!(count("afterglow_repeated_writes_total"), 1);
     assert_eq!(count("afterglow_quarantined_partitions"), held);
+}
+
+/// An INSERT of a timestamp so far from the clock. The database answers it with a timeout.
+fn in_doubt(client: &mut Client, table: &str, key: usize, apart: i64) {
+    let text = format!("INSERT INTO {table} (k, v) VALUES ('{key}', 'in doubt')");
+    let answer = client.query_with(Flags::NONE, &text, at(apart), &[]);
+    assert_eq!(answer.header.opcode, Opcode::Error);
+}
+
+fn is_stored(house: &House, key: usize) -> bool {
+    let text = format!("SELECT v FROM ks.t WHERE k = '{key}'");
+    !house.past().query(&text, Consistency::One).unwrap().is_empty()
+}
+
+#[test]
+fn what_a_forgotten_delete_hides_is_never_sent_again() {
+    let (house, refusals) = house();
+    let mut client = house.node.client(Version::V5);
+    let count = |name: &str| house.node.count(&[name]);
+    let day = 86_400_000_000;
+    let shapes = [
+        ("gc_grace_seconds = 0", 0, false),
+        ("gc_grace_seconds = 120", 0, false),
+        ("gc_grace_seconds = 3600", 0, true),
+        ("gc_grace_seconds = 864000", 0, true),
+        // Its timestamp is farther from the clock than half of that.
+        ("gc_grace_seconds = 864000", -4 * day, true),
+        ("gc_grace_seconds = 864000", -5 * day, false),
+        ("gc_grace_seconds = 864000", 4 * day, true),
+        ("gc_grace_seconds = 864000", 5 * day, false),
+        ("tombstone_gc = {'mode': 'immediate'}", 0, false),
+        ("tombstone_gc = {'mode': 'repair', 'propagation_delay_in_seconds': '3600'}", 0, false),
+        ("tombstone_gc = {'mode': 'timeout', 'propagation_delay_in_seconds': '1'}", 0, true),
+        ("tombstone_gc = {'mode': 'disabled'}", -5 * day, true),
+        ("gc_grace_seconds = 0", 0, true),
+    ];
+    for (key, (option, apart, is_settled)) in shapes.into_iter().enumerate() {
+        client.run(&format!("ALTER TABLE ks.t WITH {option}"));
+        let settled = count("afterglow_settled_writes_total");
+        refusals.0.store(1, Ordering::SeqCst);
+        in_doubt(&mut client, "ks.t", key, apart);
+        // Long enough for another that came later to be sent again, and to be there.
+        refusals.0.store(1, Ordering::SeqCst);
+        in_doubt(&mut client, "ks.other", key, 0);
+        let expected = settled + 1 + u64::from(is_settled);
+        wait_until(&format!("{option}, {apart}: all are settled that may be"), || {
+            count("afterglow_settled_writes_total") == expected
+        });
+        assert_eq!(is_stored(&house, key), is_settled, "{option}, {apart}");
+    }
+    let held = shapes.iter().filter(|(.., is_settled)| !is_settled).count() as u64;
+    assert_eq!(count("afterglow_quarantined_partitions"), held, "none was sent late");
+    assert_eq!(count("afterglow_unsettled_writes_total"), 0);
+}
+
+#[test]
+fn a_write_is_sent_no_more_once_deletes_are_forgotten_sooner() {
+    let (house, refusals) = house();
+    let mut client = house.node.client(Version::V5);
+    let count = |name: &str| house.node.count(&[name]);
+    refusals.0.store(usize::MAX, Ordering::SeqCst);
+    in_doubt(&mut client, "ks.t", 1, 0);
+    wait_until("it has been sent again", || count("afterglow_repeated_writes_total") > 0);
+    // Past Afterglow: columns, triggers and all else that a plan knows stay as they are.
+    direct(&house.database, "ALTER TABLE ks.t WITH gc_grace_seconds = 400000");
+    wait_until("it is sent no more", || count("afterglow_unsettled_writes_total") == 1);
+    assert!(!is_stored(&house, 1));
 }

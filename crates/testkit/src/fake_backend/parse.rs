@@ -1,5 +1,7 @@
 //! The CQL that the fake understands.
 
+mod options;
+
 use super::{
     refusal::Refusal,
     statement::{Assignment, Condition, Item, Modify, ModifyKind, Name, Range, Statement},
@@ -268,6 +270,9 @@ impl Parser {
             }
             self.expect("table")?;
             let name = self.table()?;
+            if self.word("with") {
+                return Ok(Statement::SetOption { name, option: self.table_option()? });
+            }
             self.expect("add")?;
             let column = (self.name()?, self.type_name()?);
             Ok(Statement::AddColumn { name, column })
@@ -305,24 +310,6 @@ impl Parser {
         let name = self.name()?;
         let replication = self.replication()?;
         Ok(Statement::CreateKeyspace { name, if_not_exists, replication })
-    }
-
-    /// `WITH replication = {...}`
-    fn replication(&mut self) -> Parsed<Vec<(String, String)>> {
-        self.expect("with")?;
-        self.expect("replication")?;
-        self.expect("=")?;
-        self.expect("{")?;
-        let replication = self.list(|p| {
-            let key = p.term()?;
-            p.expect(":")?;
-            match (key, p.term()?) {
-                (Term::Text(k), Term::Text(v) | Term::Number(v)) => Ok((k, v)),
-                _ => Err(Refusal::syntax("replication options are texts")),
-            }
-        })?;
-        self.expect("}")?;
-        Ok(replication)
     }
 
     fn create_table(&mut self) -> Parsed<Statement> {

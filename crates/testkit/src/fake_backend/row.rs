@@ -92,11 +92,18 @@ impl Row {
         }
     }
 
+    /// Drops all tombstones.
+    pub fn forget(&mut self) {
+        self.deleted_at = None;
+        self.cells.retain(|_, cell| cell.value.is_some());
+    }
+
     /// Deletes the row.
     pub fn delete(&mut self, timestamp: i64) {
         self.before = self.cells.clone();
         self.deleted_at = self.deleted_at.max(Some(timestamp));
         self.cells.retain(|_, c| c.timestamp > timestamp);
+        self.marker = self.marker.filter(|(t, _)| *t > timestamp);
     }
 }
 
@@ -124,6 +131,19 @@ mod tests {
         row.write([cell(b"late", 4)]);
         assert!(!row.exists(0));
         row.write([cell(b"again", 6)]);
+        assert!(row.exists(0));
+    }
+
+    #[test]
+    fn an_older_write_is_back_once_its_tombstone_has_gone() {
+        let mut row = Row::default();
+        row.mark(1, None);
+        row.write([cell(b"old", 1)]);
+        row.delete(2);
+        row.write([(0, Cell { value: None, timestamp: 3, expires: None })]);
+        row.forget();
+        assert!(!row.exists(0));
+        row.write([cell(b"old", 1)]);
         assert!(row.exists(0));
     }
 

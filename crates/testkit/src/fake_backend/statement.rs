@@ -67,6 +67,14 @@ pub enum ModifyKind {
     Delete,
 }
 
+/// What a table says of its tombstones.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TableOption {
+    GcGraceSeconds(i32),
+    /// ScyllaDB's.
+    TombstoneGc(Vec<(String, String)>),
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
     CreateKeyspace {
@@ -89,6 +97,11 @@ pub enum Statement {
         keyspace: bool,
         name: Name,
         if_exists: bool,
+    },
+    /// `ALTER TABLE t WITH option = ...`
+    SetOption {
+        name: Name,
+        option: TableOption,
     },
     /// `ALTER TABLE t ADD column type`
     AddColumn {

@@ -33,9 +33,28 @@ pub struct Table {
     /// How many of them are the key.
     pub key_len: usize,
     pub rows: BTreeMap<Vec<Vec<u8>>, Row>,
+    /// `gc_grace_seconds`
+    pub gc_grace: i32,
+    /// ScyllaDB's option; none where there is nothing in it.
+    pub tombstone_gc: Vec<(String, String)>,
 }
 
 impl Table {
+    /// An empty table without an id.
+    pub fn new(columns: Vec<Column>, key_len: usize) -> Table {
+        let (id, rows, tombstone_gc) = ([0; 16], BTreeMap::new(), Vec::new());
+        Table { id, columns, key_len, rows, gc_grace: 864_000, tombstone_gc }
+    }
+
+    /// Whether it drops tombstones as soon as it may, which is at once.
+    pub fn forgets(&self) -> bool {
+        let mode = self.tombstone_gc.iter().find(|(name, _)| name == "mode");
+        match mode.map(|(_, mode)| mode.as_str()) {
+            None | Some("timeout") => self.gc_grace == 0,
+            Some(mode) => mode == "immediate",
+        }
+    }
+
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|c| c.name == name)
     }

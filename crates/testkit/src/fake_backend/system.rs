@@ -68,6 +68,7 @@ const TABLES: Columns = &[
     ("*table_name", "text"),
     ("comment", "text"),
     ("default_time_to_live", "int"),
+    ("extensions", "frozen<map<text, blob>>"),
     ("flags", "frozen<set<text>>"),
     ("gc_grace_seconds", "int"),
     ("id", "uuid"),
@@ -269,8 +270,9 @@ fn tables(store: &Store) -> Vec<Values> {
                 text(name),
                 text(""),
                 int(0),
+                Some(extensions(&table.tombstone_gc)),
                 Some(collection(1, &["compound"])),
-                int(864_000),
+                int(table.gc_grace),
                 Some(table.id.to_vec()),
             ]
         })
@@ -322,12 +324,26 @@ fn inet(address: IpAddr) -> Option<Vec<u8>> {
     })
 }
 
-/// A set or list of texts, or a map with its keys and values in turn.
-fn collection(count: usize, elements: &[&str]) -> Vec<u8> {
+/// The column `extensions`, with ScyllaDB's option in ScyllaDB's form.
+fn extensions(tombstone_gc: &[(String, String)]) -> Vec<u8> {
+    if tombstone_gc.is_empty() {
+        return collection::<&str>(0, &[]);
+    }
+    let mut option = (tombstone_gc.len() as u32).to_le_bytes().to_vec();
+    for text in tombstone_gc.iter().flat_map(|(name, value)| [name, value]) {
+        option.extend((text.len() as u32).to_le_bytes());
+        option.extend(text.as_bytes());
+    }
+    collection(1, &[&b"tombstone_gc"[..], &option])
+}
+
+/// A set or list, or a map with its keys and values in turn.
+fn collection<E: AsRef<[u8]>>(count: usize, elements: &[E]) -> Vec<u8> {
     let mut out = (count as i32).to_be_bytes().to_vec();
     for element in elements {
+        let element = element.as_ref();
         out.extend((element.len() as i32).to_be_bytes());
-        out.extend(element.as_bytes());
+        out.extend(element);
     }
     out
 }
@@ -359,5 +375,5 @@ fn filled(columns: Columns, rows: Vec<Values>) -> Table {
         }));
         map.insert(values[..key_len].iter().map(|v| v.clone().unwrap_or_default()).collect(), row);
     }
-    Table { id: [0; 16], columns, key_len, rows: map }
+    Table { rows: map, ..Table::new(columns, key_len) }
 }

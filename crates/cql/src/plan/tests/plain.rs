@@ -21,7 +21,7 @@ fn nothing<'v>(_: &Marker) -> Option<Value<'v>> {
 fn repeatable(text: &str) -> (usize, bool, bool) {
     let plain = write(text).plain;
     let with = |at: Option<i64>| {
-        !plain.is_empty() && plain.iter().all(|one| one.is_repeatable(&nothing, at))
+        !plain.is_empty() && plain.iter().all(|one| one.repeatable_at(&nothing, at).is_some())
     };
     (plain.len(), with(None), with(Some(5)))
 }
@@ -99,17 +99,25 @@ fn a_time_to_live_or_no_timestamp_is_another_write_each_time() {
     let ttl = "INSERT INTO t (k, c, v) VALUES (1, 'a', 7) USING TTL 10";
     assert_eq!(repeatable(ttl), (1, false, false));
     let least = &write("DELETE FROM t WHERE k = 1").plain[0];
-    assert!(!least.is_repeatable(&nothing, Some(i64::MIN)), "the server takes it for none");
+    assert_eq!(least.repeatable_at(&nothing, Some(i64::MIN)), None, "the server takes it for none");
+    assert_eq!(least.repeatable_at(&nothing, Some(-5)), Some(-5));
     let bound = &write("UPDATE t USING TIMESTAMP ? AND TTL ? SET v = 1 WHERE k = 1 AND c = 'a'");
     let with = |timestamp: Value<'_>, ttl: Value<'_>| {
         let value = |marker: &Marker| Some(if marker.index == 0 { timestamp } else { ttl });
-        bound.plain[0].is_repeatable(&value, Some(5))
+        bound.plain[0].repeatable_at(&value, Some(5))
     };
     let (at, zero, ten) = (9_i64.to_be_bytes(), 0_i32.to_be_bytes(), 10_i32.to_be_bytes());
     let (at, zero, ten) = (Value::Bytes(&at), Value::Bytes(&zero), Value::Bytes(&ten));
-    assert!(with(at, zero));
-    assert!(!with(at, ten) && !with(at, Value::Null) && !with(at, Value::Unset));
-    assert!(!with(Value::Null, zero) && !with(Value::Unset, zero));
+    assert_eq!(with(at, zero), Some(9), "and not that of the request");
+    for (at, ttl) in [
+        (at, ten),
+        (at, Value::Null),
+        (at, Value::Unset),
+        (Value::Null, zero),
+        (Value::Unset, zero),
+    ] {
+        assert_eq!(with(at, ttl), None);
+    }
 }
 
 #[test]
@@ -117,7 +125,7 @@ fn the_tables_time_to_live_is_that_of_what_is_set_and_not_of_what_is_deleted() {
     let with_ttl = |text: &str, default_ttl: u32| {
         let mut plain = write(text).plain.remove(0);
         std::sync::Arc::make_mut(&mut plain.table).default_ttl = default_ttl;
-        plain.is_repeatable(&nothing, Some(5))
+        plain.repeatable_at(&nothing, Some(5)).is_some()
     };
     let insert = "INSERT INTO t (k, c, v) VALUES (1, 'a', 7)";
     assert!(with_ttl(insert, 0) && !with_ttl(insert, 10));

@@ -195,9 +195,15 @@ fn apply(store: &mut Store, change: Change<'_>, timestamp: i64, context: &Contex
     let name = &modify.table.table;
     let table = keyspaces.get_mut(keyspace).and_then(|keyspace| keyspace.tables.get_mut(name));
     let table = table.ok_or_else(|| no_table(name))?;
+    let forgets = table.forgets();
     let mut write = |row: &mut Row, key: &[Vec<u8>], change: &dyn Fn(&mut Row)| match replicas {
         Some(replicas) if copied => replicas.write((keyspace, name, key), row, change),
-        _ => change(row),
+        _ => {
+            change(row);
+            if forgets {
+                row.forget();
+            }
+        }
     };
     if modify.kind == ModifyKind::Delete && modify.sets.is_empty() {
         // A later write of an older time may find no tombstone of a row that never was; tests do

@@ -7,7 +7,7 @@ use afterglow_cql::error::ErrorCode;
 use super::context::{Context, Done, Reply, no_table};
 use crate::fake_backend::{
     refusal::Refusal,
-    statement::Statement,
+    statement::{Statement, TableOption},
     store::{Column, ColumnKind, Keyspace, Store, Table},
     term::type_named,
 };
@@ -64,11 +64,10 @@ pub fn alter(store: &mut Store, statement: &Statement, context: &Context<'_>) ->
             owner.tables.insert(name.table.clone(), table);
             changed("CREATED", &keyspace, Some(&name.table))
         }
-        Statement::AddColumn { name, column: (column, type_name) } => {
+        Statement::SetOption { name, .. } | Statement::AddColumn { name, .. } => {
             let keyspace = context.keyspace_of(name)?.to_owned();
-            let table =
-                store.table_mut(&keyspace, &name.table).ok_or_else(|| no_table(&name.table))?;
-            add_column(table, column, type_name)?;
+            let table = store.table_mut(&keyspace, &name.table);
+            alter_table(table.ok_or_else(|| no_table(&name.table))?, statement)?;
             changed("UPDATED", &keyspace, Some(&name.table))
         }
         Statement::Drop { keyspace: true, name, if_exists } => {
@@ -91,6 +90,23 @@ pub fn alter(store: &mut Store, statement: &Statement, context: &Context<'_>) ->
     };
     store.schema_version += 1;
     Ok(reply)
+}
+
+/// What a table is altered by: an option, or another column.
+fn alter_table(table: &mut Table, statement: &Statement) -> Done<()> {
+    match statement {
+        Statement::SetOption { option: TableOption::GcGraceSeconds(seconds), .. } => {
+            table.gc_grace = *seconds;
+        }
+        Statement::SetOption { option: TableOption::TombstoneGc(options), .. } => {
+            table.tombstone_gc.clone_from(options);
+        }
+        Statement::AddColumn { column: (column, type_name), .. } => {
+            add_column(table, column, type_name)?;
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 fn new_table(
@@ -116,7 +132,7 @@ fn new_table(
     if partition.is_empty() || key_len != partition.len() + clustering.len() {
         return Err(Refusal::invalid("No PRIMARY KEY specifed (exactly one required)"));
     }
-    Ok(Table { id: [0; 16], columns: all, key_len, rows: BTreeMap::new() })
+    Ok(Table::new(all, key_len))
 }
 
 /// Adds a regular column in its place; the cells of those behind it move.

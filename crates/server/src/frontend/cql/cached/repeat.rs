@@ -12,13 +12,18 @@
 //! the first one hides, and an attempt ends long before the first one could go. So it hides nothing
 //! more; it only goes later, and no database promises when a tombstone goes.
 //!
+//! A later delete hides an attempt as long as its own tombstone is there. So attempts end early
+//! enough, by how long tombstones of the table stay
+//! ([`Graces`](afterglow_cql::graces::Graces)) and by the write's timestamp
+//! ([`may_repeat_for`](super::RowCache::may_repeat_for)).
+//!
 //! There is no attempt while the lease is not ours: whoever has it caches what we would write past
 //! it.
 //!
 //! It ends without success
 //! - when a write of the whole table begins: what a TRUNCATE removed must not come back. Such a
 //!   write is sent when no attempt is under way ([`wait_for_attempts`]);
-//! - when the table's schema has changed, or may have;
+//! - when the table's schema has changed, or may have, or how long its tombstones stay;
 //! - when another may have had the lease meanwhile, or the table's policy has changed;
 //! - when tombstones may have gone, or the hints of the write: a delete may have hidden it;
 //! - when the database refuses it.
@@ -37,6 +42,7 @@ use afterglow_cql::message::{
 };
 use afterglow_cql::plan::{PlainWrite, Plan, TableSchema};
 use afterglow_rowcache::clock::Millis;
+use afterglow_rowcache::inquiries::COORDINATORS_TIME;
 use afterglow_rowcache::serve::{CachePermission, NotCached};
 use afterglow_rowcache::tables::Index;
 use afterglow_rowcache::write_in_flight::{Answered, InDoubt};
@@ -45,7 +51,7 @@ use bytes::Bytes;
 
 use super::super::{CallError, CqlReactorState, Operation, Request, error_code};
 use super::WriteInFlight;
-use super::serial::{COORDINATORS_TIME, PAUSES, connection};
+use super::serial::{PAUSES, connection};
 use super::state::CachedState;
 use super::update::is_same_schema;
 use crate::frontend::cql::bound::bound_value;
@@ -66,13 +72,16 @@ pub struct Repeatable {
     removals: u64,
     /// Under which the table was cached. Another one says that others may have written.
     claim: u64,
-    /// Before it was first sent.
-    begun_at: Millis,
+    /// For how long tombstones of the table stay.
+    tombstones_stay: Duration,
+    /// When to give up. Tombstones go while the machine sleeps, too.
+    deadline: Millis,
 }
 
 impl Repeatable {
     /// `None` where the same write, sent later, would not have the same effect, or where nothing is
-    /// gained: only rows of `exclusive` tables wait for the outcome.
+    /// gained: only rows of `exclusive` tables wait for the outcome. `None` too where a later
+    /// delete might be forgotten before the first attempt.
     pub(super) fn of(
         shared: &CachedState,
         request: &Request,
@@ -84,11 +93,20 @@ impl Repeatable {
         let Ok(CachePermission::Exclusive { claim }) = cache.cache_permission(table) else {
             return None;
         };
-        if !is_plain(shared, request, newest) {
-            return None;
-        }
-        let (removals, begun_at) = (cache.removals(table), cache.clock().now());
-        Some(Repeatable { table: table.clone(), removals, claim, begun_at })
+        let apart = plain_and_apart(shared, request, newest)?;
+        let tombstones_stay = newest.tombstones_stay(table.id);
+        let may_take = cache.may_repeat_for(tombstones_stay, apart);
+        // Before it is first sent.
+        let (removals, now) = (cache.removals(table), cache.clock().now());
+        let deadline = now + may_take.as_millis() as Millis;
+        let table = table.clone();
+        (!may_take.is_zero()).then_some(Repeatable {
+            table,
+            removals,
+            claim,
+            tombstones_stay,
+            deadline,
+        })
     }
 }
 
@@ -101,8 +119,6 @@ pub struct Repetition {
     opcode: Opcode,
     body: Bytes,
     write: Repeatable,
-    /// When to give up. Tombstones go while the machine sleeps, too.
-    deadline: Millis,
     /// When a connection with an attempt on it was last lost.
     lost_at: Option<Instant>,
 }
@@ -138,25 +154,21 @@ impl Repetition {
         request: &Request,
         write: Repeatable,
         answered: Answered,
-        newest: &Index,
     ) -> Option<Repetition> {
         let Answered::Unknown(why) = answered else { return None };
         let client = request.client();
         if client.dedicated.borrow().is_some() || shared.cache.is_full_of_repetitions() {
             return None;
         }
-        let grace = newest.grace(&[write.table.id])?;
         let (keyspace, opcode, body) = again(request)?;
         if body.len() > MOST_BYTES {
             return None;
         }
-        let may_take = shared.cache.may_repeat_for(grace).as_millis() as Millis;
         Some(Repetition {
             reactor_state: client.reactor_state.clone(),
             who: Who { keyspace, ..client.who(request.header.version) },
             opcode,
             body,
-            deadline: write.begun_at + may_take,
             write,
             lost_at: (why == InDoubt::ConnectionLost).then(Instant::now),
         })
@@ -208,18 +220,19 @@ impl Repetition {
 
     /// Whether it may be sent no more.
     fn is_late(&self, shared: &CachedState) -> bool {
-        shared.cache.clock().now() >= self.deadline
+        shared.cache.clock().now() >= self.write.deadline
     }
 
     /// Whether the write, sent now, has the effect that it had when it was first sent.
     fn effect(&self, shared: &CachedState) -> Effect {
-        let Repeatable { table, removals, claim, .. } = &self.write;
+        let Repeatable { table, removals, claim, tombstones_stay, .. } = &self.write;
         // The race with the end of a statement that was not understood: it counts as a removal
         // before it lets the table be served again. So that is looked at first.
         let permission = shared.cache.cache_permission(table);
         let newest = shared.newest.of(&self.reactor_state.front_end.schema);
-        let is_same =
-            shared.cache.removals(table) == *removals && newest.table(table.id) == Some(table);
+        let is_same = shared.cache.removals(table) == *removals
+            && newest.table(table.id) == Some(table)
+            && newest.tombstones_stay(table.id) == *tombstones_stay;
         // What is not heard of empties the cache once it is, which removes all tables.
         let is_known = shared.knows_schema(newest.generation());
         match permission {
@@ -284,21 +297,24 @@ pub(super) async fn wait_for_attempts(shared: &CachedState, touched: &WriteScope
     }
 }
 
-/// Whether all that the request does is [plain](afterglow_cql::plan::PlainWrite), by the schema as
-/// it is.
-fn is_plain(shared: &CachedState, request: &Request, newest: &Index) -> bool {
-    let Ok((extras, message)) = request.message() else { return false };
-    let all = |plan: &Plan, values: &Values<'_>, params: &QueryParams<'_>| {
+/// If all that the request does is [plain](afterglow_cql::plan::PlainWrite), by the schema as it
+/// is: how far from the clock its timestamps are at most, before or behind it.
+fn plain_and_apart(shared: &CachedState, request: &Request, newest: &Index) -> Option<Duration> {
+    let (extras, message) = request.message().ok()?;
+    let now = i64::from(shared.cache.clock().unix()) * 1_000_000;
+    let mut apart = 0;
+    let mut all = |plan: &Plan, values: &Values<'_>, params: &QueryParams<'_>| {
         let Plan::Write(plan) = plan else { return false };
         let (value, at) = (bound_value(values), params.timestamp);
-        let is_same = |one: &PlainWrite| {
-            is_same_schema(shared, &one.table, newest.generation(), newest)
-                && one.is_repeatable(&value, at)
+        let is_plain = |one: &PlainWrite| {
+            let timestamp = one.repeatable_at(&value, at);
+            apart = apart.max(timestamp.map_or(0, |at| at.abs_diff(now)));
+            timestamp.is_some() && is_same_schema(shared, &one.table, newest.generation(), newest)
         };
         let binds = plan.binds.are_certain(values) && plan.binds.fit(values);
-        binds && !plan.plain.is_empty() && plan.plain.iter().all(is_same)
+        binds && !plan.plain.is_empty() && plan.plain.iter().all(is_plain)
     };
-    let (plain, now) = match (&message, &request.asked) {
+    let (plain, now_in_seconds) = match (&message, &request.asked) {
         (Message::Query(query), Operation::Query(plan)) => {
             let params = &query.params;
             (all(plan, &params.values, params), params.now_in_seconds)
@@ -313,9 +329,10 @@ fn is_plain(shared: &CachedState, request: &Request, newest: &Index) -> bool {
             let plain = parts.all(|(one, (_, plan))| all(plan, &one.values, params));
             (plain && batch.kind != BatchKind::Counter, params.now_in_seconds)
         }
-        _ => return false,
+        _ => return None,
     };
-    plain && extras.is_plain() && now.is_none()
+    let is_plain = plain && extras.is_plain() && now_in_seconds.is_none();
+    is_plain.then_some(Duration::from_micros(apart))
 }
 
 fn as_text<'a>(part: BatchStatement<'a>, prepared: Option<&'a Prepared>) -> BatchStatement<'a> {

@@ -18,6 +18,7 @@ use afterglow_cql::message::{Consistency, Query, QueryParams, Request as Message
 use afterglow_cql::name::quoted;
 use afterglow_cql::plan::{TableSchema, partition_columns};
 use afterglow_ring::WriteResult;
+use afterglow_rowcache::inquiries::COORDINATORS_TIME;
 use afterglow_rowcache::tables::{Answers, Index};
 use afterglow_rowcache::write_in_flight::{Answered, InDoubt};
 use afterglow_rowcache::write_scope::WriteScope;
@@ -28,8 +29,6 @@ use super::ring::RingWrite;
 use super::state::CachedState;
 use crate::frontend::cql::cluster::pool::Who;
 
-/// A coordinator that did not answer may go on trying for as long as its timeouts let it.
-pub(super) const COORDINATORS_TIME: Duration = Duration::from_secs(60);
 /// Pauses between attempts, doubled from the first to the last.
 pub(super) const PAUSES: (Duration, Duration) =
     (Duration::from_millis(100), Duration::from_secs(30));

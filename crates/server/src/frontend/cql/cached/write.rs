@@ -171,8 +171,8 @@ impl Planned {
             write.narrow(keyspace_of(keyspace, &*now).invalidations());
         }
         let inquiry = serial::Inquiry::of(&shared, &request, &touched, answered, &newest);
-        let repetition = repeatable
-            .and_then(|write| Repetition::of(&shared, &request, write, answered, &newest));
+        let repetition =
+            repeatable.and_then(|write| Repetition::of(&shared, &request, write, answered));
         let dropped = Remains { row: RowOutcome::Dropped, unit: UnitLeft::Dropped };
         let remains = match (inquiry, repetition) {
             (Some(inquiry), _) => {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use afterglow_cql::graces::Graces;
 use afterglow_cql::plan::{Column, TableSchema};
 use afterglow_cql::schema::Schema;
 use parking_lot::RwLock;
@@ -42,7 +43,7 @@ impl SchemaStore {
 /// The queries whose answers make a snapshot, in the order of [`Sources`].
 pub const QUERIES: [&str; 8] = [
     "SELECT keyspace_name, replication FROM system_schema.keyspaces",
-    "SELECT keyspace_name, table_name, id, flags, default_time_to_live, gc_grace_seconds FROM system_schema.tables",
+    "SELECT keyspace_name, table_name, id, flags, default_time_to_live, gc_grace_seconds, extensions FROM system_schema.tables",
     "SELECT keyspace_name, view_name, id FROM system_schema.views",
     "SELECT keyspace_name, table_name, column_name, kind, position, type, clustering_order FROM system_schema.columns",
     "SELECT keyspace_name, table_name FROM system_schema.indexes",
@@ -83,7 +84,7 @@ pub fn build(sources: &Sources) -> Schema {
         }
     }
     let mut tables: HashMap<(String, String), TableSchema> = HashMap::new();
-    let mut graces: HashMap<Uuid, u32> = HashMap::new();
+    let mut graces: HashMap<Uuid, Graces> = HashMap::new();
     for row in sources.tables.rows() {
         let Some(mut table) = bare_table(&row, "table_name") else { continue };
         let flags = row.bytes("flags").map(text_set).unwrap_or_default();
@@ -93,7 +94,7 @@ pub fn build(sources: &Sources) -> Schema {
         table.default_ttl =
             row.int("default_time_to_live").and_then(|ttl| u32::try_from(ttl).ok()).unwrap_or(0);
         let grace = row.int("gc_grace_seconds").and_then(|grace| u32::try_from(grace).ok());
-        graces.extend(grace.map(|grace| (table.id, grace)));
+        graces.insert(table.id, Graces::of(grace, row.bytes("extensions")));
         // Both came with Cassandra 5.0.
         table.element_times = sources.masks.is_some();
         tables.insert((table.keyspace.clone(), table.name.clone()), table);
@@ -116,8 +117,8 @@ pub fn build(sources: &Sources) -> Schema {
         }
     }
     for table in tables.into_values() {
-        let grace = graces.get(&table.id).copied();
-        schema.add_table(table, grace);
+        let graces = graces.get(&table.id).copied().unwrap_or_default();
+        schema.add_table(table, graces);
     }
     schema
 }
@@ -187,6 +188,8 @@ fn add_columns(sources: &Sources, tables: &mut HashMap<(String, String), TableSc
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use afterglow_cql::plan::SchemaView;
 
     use super::*;
@@ -216,7 +219,8 @@ mod tests {
         let counting = text_collection(&["compound", "counter"], 2);
         let replication =
             text_collection(&["class", "SimpleStrategy", "replication_factor", "3"], 2);
-        let (id, ttl, none) = ([7; 16], int(60), int(0));
+        // `none` is also an empty map.
+        let (id, ttl, none, damaged) = ([7; 16], int(60), int(0), int(1));
         let column = [
             "keyspace_name",
             "table_name",
@@ -236,12 +240,13 @@ mod tests {
                     "flags",
                     "default_time_to_live",
                     "gc_grace_seconds",
+                    "extensions",
                 ],
                 &[
-                    &[b"ks", b"t", &id, &plain, &ttl, &int(99)],
-                    &[b"ks", b"old", &[8; 16], &dense, &none, &none],
-                    &[b"ks", b"c", &[9; 16], &counting, &none, &none],
-                    &[b"system_auth", b"roles", &[1; 16], &plain, &none, &none],
+                    &[b"ks", b"t", &id, &plain, &ttl, &int(99), &none],
+                    &[b"ks", b"old", &[8; 16], &dense, &none, &int(5), &damaged],
+                    &[b"ks", b"c", &[9; 16], &counting, &none, &none, &none],
+                    &[b"system_auth", b"roles", &[1; 16], &plain, &none, &none, &none],
                 ],
             ),
             views: fetched(&["keyspace_name", "view_name", "id"], &[&[b"ks", b"v", &id]]),
@@ -282,8 +287,11 @@ mod tests {
         assert_eq!(table.regulars.iter().map(|c| c.masked).collect::<Vec<_>>(), [false, true]);
         assert_eq!(table.regulars.iter().map(|c| c.dropped_at).collect::<Vec<_>>(), [77, 0]);
         assert!(table.indexed && table.triggers && !table.compact && !table.system && !table.view);
-        assert_eq!((table.default_ttl, schema.grace(table.id)), (60, Some(99)));
-        assert!(schema.table("ks", "old").unwrap().compact);
+        assert_eq!((table.default_ttl, schema.graces(table.id)), (60, Graces::of(Some(99), None)));
+        let old = schema.table("ks", "old").unwrap();
+        assert!(old.compact);
+        let unknown = Graces { gc_grace: Some(5), tombstones: Duration::ZERO };
+        assert_eq!(schema.graces(old.id), unknown);
         let counting = schema.table("ks", "c").unwrap();
         assert!(counting.counter && !counting.triggers);
         assert!(schema.table("ks", "v").unwrap().view);
