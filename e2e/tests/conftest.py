@@ -30,6 +30,7 @@ LONGEST = (
     "test_data_centres.py",
     "test_cluster.py",
     "test_backend.py",
+    "test_doubts.py",
     "test_chunkcache.py",
 )
 
