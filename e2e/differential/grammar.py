@@ -260,7 +260,12 @@ class Reads:
         names = [column.name for column in table.columns if column not in hidden]
         some = random.sample(names, random.randrange(1, min(4, len(names)) + 1))
         some = ", ".join(some)
-        out.add("SELECT ", some if hidden else random.choice(("*", some)))
+        counts = random.random() < 0.15
+        if counts:
+            out.statement.kind += ", count"
+            out.add("SELECT ", random.choice(("count(*)", "COUNT(*)", 'count(*) AS "N"')))
+        else:
+            out.add("SELECT ", some if hidden else random.choice(("*", some)))
         out.add(f" FROM {KEYSPACE}.{table.name} WHERE ")
 
         def equal(column):
@@ -281,6 +286,9 @@ class Reads:
             if luck > 0.99 and at + 1 < len(clustering):
                 out.add(" AND ", clustering[-1].name, " > ").column(clustering[-1])
             break
+        # Such a count is answered from the unit, one with an order or a limit is not.
+        if counts and random.random() < 0.8:
+            return out.done()
         if clustering and random.random() < 0.5:
             falling = "DESC" in " ".join(table.options)
             ways = [("DESC" if falling else "ASC"), *["ASC"] * (len(clustering) - 1)]

@@ -12,6 +12,7 @@ from afterglow_e2e.rawcql import RawClient
 
 # `decimal` and `duration` are in no cached key.
 KINDS = [kind for kind in SCALARS if kind.key and kind.name != "decimal"]
+KINDS_BY_NAME = {kind.name: kind for kind in KINDS}
 # More rows than the smallest fill of a unit reads.
 ROWS, READS = 80, 60
 
@@ -242,3 +243,49 @@ def test_a_slice_has_the_rows_whose_keys_the_database_makes_in_a_batch(
                 same(slices[0], key)
     hits = afterglow.metrics().hits() - before
     assert hits > READS / 2, f"{hits:g} hits"
+
+
+COUNTS = (
+    "count(*) FROM {t} WHERE k = {k}",
+    "COUNT(*) AS n FROM {t} WHERE k = {k} AND c > 3",
+    'count(*) AS "N" FROM {t} WHERE k = {k} AND c >= 3 AND c < 12',
+    "count(*) FROM {t} WHERE k = {k} AND c > 1000",
+)
+
+
+@pytest.mark.parametrize("version", (3, 4, 5))
+def test_a_count_is_the_databases_own_byte_for_byte(version, table, cassandra, afterglow):
+    """Of rows with and without an end, beside tombstones, and of a partition that is not there."""
+    past, through = (
+        RawClient(contact.rsplit(":", 1)[0], int(contact.rsplit(":", 1)[1]), version=version)
+        for contact in (cassandra.contact, afterglow.contact)
+    )
+    create_ordered(through, table, KINDS_BY_NAME["int"], "DESC")
+    for text in (
+        *[f"INSERT INTO {table} (k, c, v) VALUES (1, {c}, {c})" for c in range(14)],
+        f"UPDATE {table} USING TTL 10000 SET v = 1 WHERE k = 1 AND c = 4",
+        f"DELETE FROM {table} WHERE k = 1 AND c = 5",
+        f"DELETE FROM {table} WHERE k = 1 AND c > 7 AND c < 10",
+        f"DELETE v FROM {table} WHERE k = 1 AND c = 11",
+        f"DELETE FROM {table} WHERE k = 1 AND c = 11",
+    ):
+        assert through.query(text).error is None, text
+    hits = afterglow.metrics().hits()
+    for key in (1, 2):
+        for count in COUNTS:
+            text = f"SELECT {count.format(t=table, k=key)}"
+            expected = past.query(text)
+            for _ in range(3):
+                assert through.query(text).message == expected.message, text
+            if version < 5:
+                expected, found = (
+                    client.execute(client.prepare(text).prepared_id) for client in (past, through)
+                )
+                assert found.message == expected.message, text
+            for limit in (" LIMIT 1", " PER PARTITION LIMIT 1"):
+                assert through.query(text + limit).message == past.query(text + limit).message
+    # The first of each partition fills its unit.
+    reads = 2 * len(COUNTS) * (3 if version == 5 else 4)
+    assert afterglow.metrics().hits() - hits == reads - 2
+    for client in (past, through):
+        client.close()

@@ -101,6 +101,8 @@ impl<'a> StoredRow<'a> {
         let Some(body) = self.body else { return };
         for column in projection {
             let value = match column {
+                // Only the rows of a slice are counted.
+                Projected::Count => None,
                 Projected::Key(at) => key.columns().nth(usize::from(*at)),
                 Projected::Value(at) => body.cell(usize::from(*at)).and_then(|cell| cell.value),
             };

@@ -230,8 +230,12 @@ impl SliceRows<'_> {
     }
 
     /// Appends what follows the metadata in a RESULT Rows body: the row count and the cells of the
-    /// projection. `key` is that of the partition.
+    /// projection, or one row with the number of rows. `key` is that of the partition.
     pub fn write_rows(&self, key: &RowKey, projection: &[Projected], out: &mut Vec<u8>) {
+        if projection == [Projected::Count] {
+            out.put_int(1);
+            return out.put_value(Value::Bytes(&(self.rows.len() as i64).to_be_bytes()));
+        }
         out.put_int(self.rows.len() as i32);
         let partition: Vec<&[u8]> = key.columns().collect();
         let mut cells = Vec::new();
@@ -245,6 +249,8 @@ impl SliceRows<'_> {
                         let behind = || cells.get(at - partition.len()).copied().flatten();
                         partition.get(at).copied().or_else(behind)
                     }
+                    // It is never beside others.
+                    Projected::Count => None,
                     Projected::Value(at) => {
                         cells.get(self.clustering + usize::from(*at)).copied().flatten()
                     }

@@ -102,6 +102,9 @@ impl SlicePlan {
         let keys = names(&table.partition_key);
         let mut out =
             format!("cached: a slice of one partition of {keyspace}.{name} by ({keys})\n");
+        if self.counts() {
+            let _ = writeln!(out, "  count(*): the rows that the unit has of it are counted");
+        }
         let bounded = &table.clustering[..self.bounded_columns()];
         let end = if self.reversed { "last" } else { "first" };
         let _ = match bounded.is_empty() {
@@ -329,6 +332,20 @@ mod tests {
             let found = self.0.iter().find(|of| of.keyspace == keyspace && of.name == table);
             found.cloned().map(Arc::new)
         }
+    }
+
+    #[test]
+    fn a_count_is_explained_as_a_slice_or_passed_through() {
+        let script = "CREATE TABLE s.f (k int, c int, v int, PRIMARY KEY (k, c));";
+        let schema = Defined(defined_tables(script, None).unwrap());
+        let explained = |text: &str| analyse(&parse(text), &schema, Some("s")).explain(&schema);
+        let words = explained("SELECT count(*) FROM f WHERE k = 1 AND c > ?");
+        for part in ["a slice of one partition", "count(*): the rows", "a range of its rows by (c)"]
+        {
+            assert!(words.contains(part), "{words}");
+        }
+        let words = explained("SELECT count(*) FROM f WHERE k = 1 LIMIT 5");
+        assert!(words.contains("passed through"), "{words}");
     }
 
     #[test]

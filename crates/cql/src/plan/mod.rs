@@ -133,6 +133,13 @@ fn read_plan(select: &Select, context: &Context) -> Plan {
                 Err(reason) => reason,
             },
         },
+        Err(PassReason::Expression) if slice::is_count(select) => {
+            match slice::cached(select, context) {
+                Ok(plan) => return Plan::CachedSlice(plan),
+                Err(PassReason::NotOneRow) => PassReason::Expression,
+                Err(reason) => reason,
+            }
+        }
         Err(reason) => reason,
     };
     Plan::Read(reason, context.table(&select.table).map(|table| table.id))

@@ -109,6 +109,8 @@ pub enum Projected {
     Key(u16),
     /// The column at this position of [`TableSchema::values`].
     Value(u16),
+    /// How many rows there are, `count(*)`. It is the only column then, and of a slice.
+    Count,
 }
 
 /// Why rows of a table are not cached.
@@ -209,6 +211,7 @@ impl TableSchema {
         let column = match column {
             Projected::Key(at) => self.keys().nth(usize::from(at)),
             Projected::Value(at) => self.values().nth(usize::from(at)),
+            Projected::Count => return Some("count"),
         };
         column.map(|column| column.name.as_str())
     }

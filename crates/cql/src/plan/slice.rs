@@ -6,6 +6,10 @@
 //! 3. [`Slice::place`] says where a row is: before the range, in it, or after it. Rows come in the
 //!    order that is asked for, so those in a range follow each other. Between those that `IN` names
 //!    there are others.
+//!
+//! `count(*)` of a slice is one too: its rows are counted. With a limit, an order or `IN` it passes
+//! through. Databases differ in whether a limit is one of the rows that are counted, and read rows
+//! that `IN` names in other ways than the rest.
 
 use std::cmp::Ordering;
 
@@ -18,9 +22,9 @@ use super::read::{
     PassReason, ReadPlan, cacheable_table, check_clauses, is_of_partition, key_parts, positive,
     project,
 };
-use super::schema::{Column, TableSchema};
+use super::schema::{Column, Projected, TableSchema};
 use super::types::{Form, KeyClass};
-use crate::statement::{Literal, Marker, Operator, Relation, Select, Term};
+use crate::statement::{Literal, Marker, Operator, Relation, Select, Selected, Selector, Term};
 
 /// A read of a slice of one partition that the cache can serve.
 #[derive(Debug, Clone, PartialEq)]
@@ -124,6 +128,11 @@ impl SlicePlan {
         });
         let range = self.range.iter().map(move |(side, of)| (op(side), &of.value));
         equal.chain(range)
+    }
+
+    /// Whether its rows are counted, and the number is the answer.
+    pub fn counts(&self) -> bool {
+        self.read.projection == [Projected::Count]
     }
 
     /// Whether `IN` names rows.
@@ -284,7 +293,11 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<SlicePlan, Pa
     if table.clustering.is_empty() {
         return Err(PassReason::NotOneRow);
     }
-    let (projection, names): (Vec<_>, _) = project(&select.selectors, &table)?.into_iter().unzip();
+    let counts = is_count(select);
+    if counts && (has_limit(select) || !select.order.is_empty()) {
+        return Err(PassReason::Clause);
+    }
+    let (projection, names) = columns(select, &table)?;
     let relations = comparisons(&select.relations)?;
     let (of_partition, of_rows): (Vec<_>, Vec<_>) = relations
         .into_iter()
@@ -298,7 +311,7 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<SlicePlan, Pa
         return Err(if reversed { PassReason::Clause } else { PassReason::NotOneRow });
     }
     // Servers differ in which of these they take.
-    if has_lists && !range.is_empty() {
+    if has_lists && (counts || !range.is_empty()) {
         return Err(PassReason::NotOneRow);
     }
     if !table.statics.is_empty() || is_of_partition(&select.selectors, &table) {
@@ -313,6 +326,29 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<SlicePlan, Pa
     let read =
         ReadPlan { fingerprint, key, projection, names, limits, binds: context.binds, table };
     Ok(SlicePlan { read, reversed, prefix, range, limit })
+}
+
+/// Whether it asks for `count(*)` and nothing else.
+pub(super) fn is_count(select: &Select) -> bool {
+    matches!(select.selectors.as_slice(), [Selector { what: Selected::CountRows, .. }])
+}
+
+fn has_limit(select: &Select) -> bool {
+    select.limit.is_some() || select.per_partition_limit.is_some()
+}
+
+/// The columns of the answer and their names.
+fn columns(
+    select: &Select,
+    table: &TableSchema,
+) -> Result<(Vec<Projected>, Vec<String>), PassReason> {
+    match select.selectors.as_slice() {
+        [Selector { what: Selected::CountRows, alias }] => {
+            let name = alias.clone().unwrap_or_else(|| "count".to_owned());
+            Ok((vec![Projected::Count], vec![name]))
+        }
+        selectors => Ok(project(selectors, table)?.into_iter().unzip()),
+    }
 }
 
 /// The right side of a relation.

@@ -205,6 +205,7 @@ fn projection(columns: &[Projected]) -> String {
     let column = |column: &Projected| match column {
         Projected::Key(at) => format!("k{at}"),
         Projected::Value(at) => format!("r{at}"),
+        Projected::Count => "count".to_owned(),
     };
     columns.iter().map(column).collect::<Vec<_>>().join(",")
 }

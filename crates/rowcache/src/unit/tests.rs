@@ -20,10 +20,14 @@ impl SchemaView for Defined {
 
 /// A slice of partition 7 of a table of two clustering columns, of which the second falls.
 fn slice(rest: &str) -> (SlicePlan, RowKey, Slice) {
+    slice_of("d, v, k", rest)
+}
+
+fn slice_of(columns: &str, rest: &str) -> (SlicePlan, RowKey, Slice) {
     let script = "CREATE TABLE s.t (k int, c int, d int, v int, w text, PRIMARY KEY (k, c, d))
         WITH CLUSTERING ORDER BY (c ASC, d DESC);";
     let schema = Defined(defined_tables(script, None).unwrap());
-    let text = format!("SELECT d, v, k FROM s.t WHERE k = 7 {rest}");
+    let text = format!("SELECT {columns} FROM s.t WHERE k = 7 {rest}");
     let Plan::CachedSlice(plan) = analyse(&parse(&text), &schema, None) else {
         panic!("{text} is a slice")
     };
@@ -72,6 +76,17 @@ fn values(unit: &[u8], rest: &str, page_size: Option<i32>) -> Result<Vec<i32>, U
             row[3]
         })
         .collect())
+}
+
+/// What a unit answers to a count of a slice.
+fn counted(unit: &[u8], rest: &str) -> Result<i64, Unanswered> {
+    let (plan, key, slice) = slice_of("count(*)", rest);
+    let answer = StoredUnit::decode(unit).unwrap().answer(&plan.read.table, &slice, None)?;
+    let mut out = Vec::new();
+    answer.write_rows(&key, &plan.read.projection, &mut out);
+    // One row of one value of eight bytes.
+    assert_eq!((out.len(), &out[..8]), (16, &[0, 0, 0, 1, 0, 0, 0, 8][..]));
+    Ok(i64::from_be_bytes(out[8..].try_into().unwrap()))
 }
 
 /// `c` rises, `d` falls.
@@ -361,6 +376,17 @@ proptest! {
             .map(|(c, d)| 10 * c + d)
             .collect();
         let found = values(&unit, &format!("{bounds} {order} LIMIT {wanted}"), None);
+        if !bounds.contains("IN") {
+            match counted(&unit, &bounds) {
+                Ok(counted) => {
+                    prop_assert_eq!(counted, all.iter().filter(|row| within(row)).count() as i64);
+                }
+                Err(reason) => {
+                    prop_assert_eq!(reason, Unanswered::Beyond);
+                    prop_assert!(stored.len() < all.len() || stored.len() == limit as usize);
+                }
+            }
+        }
         match found {
             Ok(found) => prop_assert_eq!(found, expected),
             Err(reason) => {

@@ -6,6 +6,7 @@
 mod accounts;
 mod awaited;
 mod cache_permission;
+mod counts;
 mod crowds;
 mod doubts;
 mod forever;

@@ -151,7 +151,6 @@ fn what_is_no_slice_is_passed_and_it_is_said_why() {
         ("SELECT v FROM f WHERE k = 1 AND c > f()", PassReason::Expression),
         ("SELECT v FROM f WHERE k = 1 AND c > 1.5", PassReason::UncertainLiteral),
         ("SELECT v FROM f WHERE k = 1 AND c > null", PassReason::UncertainLiteral),
-        ("SELECT count(*) FROM f WHERE k = 1", PassReason::Expression),
         ("SELECT DISTINCT k FROM f WHERE k = 1", PassReason::Distinct),
         ("SELECT JSON v FROM f WHERE k = 1", PassReason::Json),
         ("SELECT v FROM f WHERE k = 1 GROUP BY c", PassReason::Clause),
@@ -243,4 +242,42 @@ fn a_bound_list_names_rows_if_every_server_reads_the_same_from_it() {
         |count| format!("SELECT v FROM f WHERE k = 1 AND c IN ({})", vec!["1"; count].join(", "));
     assert!(bind(&alike(512), None).is_some());
     assert!(bind(&alike(513), None).is_none());
+}
+
+#[test]
+fn a_count_of_rows_is_a_slice_unless_databases_differ_in_what_it_counts() {
+    for (text, name) in [
+        ("SELECT count(*) FROM f WHERE k = 1", "count"),
+        ("SELECT COUNT(*) AS n FROM f WHERE k = ?", "n"),
+        ("SELECT count(*) AS \"N\" FROM f WHERE k = 1 AND c > 1 AND c <= ?", "N"),
+        ("SELECT count(*) FROM d WHERE k = 1 AND c = 1", "count"),
+    ] {
+        let plan = plan(text);
+        assert!(plan.counts() && plan.read.names == [name], "{text}");
+        assert_eq!(plan.read.projection, [Projected::Count]);
+    }
+    assert!(!plan("SELECT v FROM f WHERE k = 1").counts());
+    for (text, reason) in [
+        ("SELECT count(*) FROM f WHERE k = 1 LIMIT 2", PassReason::Clause),
+        ("SELECT count(*) FROM f WHERE k = 1 LIMIT ?", PassReason::Clause),
+        ("SELECT count(*) FROM f WHERE k = 1 PER PARTITION LIMIT 2", PassReason::Clause),
+        ("SELECT count(*) FROM f WHERE k = 1 ORDER BY c DESC", PassReason::Clause),
+        ("SELECT count(*) FROM f WHERE k = 1 GROUP BY c", PassReason::Clause),
+        ("SELECT count(*) FROM f WHERE k = 1 ALLOW FILTERING", PassReason::Clause),
+        ("SELECT JSON count(*) FROM f WHERE k = 1", PassReason::Json),
+        ("SELECT DISTINCT count(*) FROM f WHERE k = 1", PassReason::Distinct),
+        ("SELECT count(*) FROM f WHERE k = 1 AND c IN (1, 2)", PassReason::Expression),
+        ("SELECT count(*) FROM f WHERE k IN (1, 2)", PassReason::Expression),
+        ("SELECT count(*) FROM f WHERE k = 1 AND c = 1", PassReason::Expression),
+        ("SELECT count(*) FROM f", PassReason::Expression),
+        ("SELECT count(*) FROM one WHERE k = 1", PassReason::Expression),
+        ("SELECT count(*) FROM x WHERE k = 1", PassReason::StaticColumns),
+        ("SELECT count(*), v FROM f WHERE k = 1", PassReason::Expression),
+        ("SELECT count(1) FROM f WHERE k = 1", PassReason::Expression),
+        ("SELECT count(v) FROM f WHERE k = 1", PassReason::Expression),
+        ("SELECT count(*) + 1 FROM f WHERE k = 1", PassReason::Expression),
+    ] {
+        let Plan::Read(found, _) = planned(text) else { panic!("{text} is cached") };
+        assert_eq!(found, reason, "{text}");
+    }
 }

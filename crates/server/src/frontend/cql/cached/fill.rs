@@ -23,6 +23,9 @@ const MAX_STATEMENTS: usize = 16 * 1024;
 /// How long one waits for another who prepares the same statement. The node may be silent.
 const TURN: Duration = Duration::from_millis(500);
 
+/// The type of `count(*)`, as in a RESULT.
+const BIGINT: &[u8] = &[0x00, 0x02];
+
 /// The prepared SELECT that reads one whole row, or a unit, of a table.
 pub struct FillStatement {
     id: Vec<u8>,
@@ -46,15 +49,16 @@ impl FillStatement {
             .iter()
             .zip(names)
             .map(|(at, name)| {
-                let at = match at {
-                    Projected::Key(at) => usize::from(*at),
-                    Projected::Value(at) => self.keys + usize::from(*at),
+                let type_bytes = match at {
+                    Projected::Key(at) => &self.types[usize::from(*at)],
+                    Projected::Value(at) => &self.types[self.keys + usize::from(*at)],
+                    Projected::Count => BIGINT,
                 };
                 ColumnSpec {
                     keyspace: &self.table.keyspace,
                     table: &self.table.name,
                     name,
-                    type_bytes: &self.types[at],
+                    type_bytes,
                 }
             })
             .collect();

@@ -86,7 +86,9 @@ fn wanted(request: &Request, plan: &SlicePlan) -> Option<(Slice, Option<i32>)> {
         Message::Execute(execute) => &execute.params,
         _ => return None,
     };
-    Some((plan.bind(&bound(&params.values))?, params.page_size))
+    // A count is one row, whatever the size of a page.
+    let page_size = params.page_size.filter(|_| !plan.counts());
+    Some((plan.bind(&bound(&params.values))?, page_size))
 }
 
 /// A read of a slice on its way.
