@@ -11,12 +11,14 @@ KEYSPACE = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
 class FakeDatabase:
     """Runs while it is entered; `kill` ends it before."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, *options):
+        self.options = options
         self.address = f"127.0.0.1:{free_port()}"
         self.folder = Path(folder)
 
     def __enter__(self):
         command = [binary("afterglow-testkit"), "fake-backend", "--listen", self.address]
+        command += self.options
         self.child = Child("the fake database", command, self.folder / "fake-database.log")
         return self
 

@@ -144,6 +144,34 @@ def trusted(guarded_node, tmp_path_factory):
         yield node, instance, root
 
 
+def test_a_role_that_may_not_keep_the_lease_is_told_what_it_lacks(trusted, tmp_path):
+    node, holder, root = trusted
+    credentials = tmp_path / "bare"
+    credentials.touch(mode=0o600)
+    credentials.write_text('username = "bare"\npassword = "bare"\n')
+    with connect(node, auth=root) as session:
+        session.execute("CREATE ROLE bare WITH PASSWORD = 'bare' AND LOGIN = true")
+        with Afterglow(node.contact, extra=("--backend-credentials", credentials)) as instance:
+
+            def told(*parts):
+                lines = instance.log_text().splitlines()
+                return any(all(part in line for part in parts) for line in lines)
+
+            poll(
+                "the log to name the right and who grants it",
+                lambda: told(
+                    "the lease cannot be had",
+                    "the database says: User bare has no SELECT permission on <table afterglow.lease>",
+                    "Let the user of --backend-credentials SELECT and MODIFY the keyspace `afterglow`",
+                ),
+                60,
+            )
+            session.execute("GRANT SELECT ON KEYSPACE afterglow TO bare")
+            poll("the holder to be seen", lambda: told("another instance holds the lease"), 60)
+            assert instance.metrics().total("afterglow_lease_state", state="held_by_other") == 1
+            assert holder.metrics().total("afterglow_lease_state", state="held") == 1
+
+
 def login(role):
     return PlainTextAuthProvider(role, role)
 

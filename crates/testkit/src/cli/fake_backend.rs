@@ -27,6 +27,9 @@ pub struct FaultOptions {
     /// Fraction of reads that lie: to see that a check finds it.
     #[arg(long, default_value_t = 0.0)]
     stale_reads: f64,
+    /// Refuses lightweight transactions, those of the keyspace afterglow too.
+    #[arg(long)]
+    refuse_transactions: bool,
 }
 
 impl FaultOptions {
@@ -36,6 +39,7 @@ impl FaultOptions {
             write_timeouts: self.write_timeouts,
             drops: self.drops,
             stale_reads: self.stale_reads,
+            refuses_transactions: self.refuse_transactions,
             seed,
             ..Faults::default()
         }

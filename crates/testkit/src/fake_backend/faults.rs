@@ -15,8 +15,8 @@ pub enum StatementKind {
     Schema,
 }
 
-/// What goes wrong on purpose. It never touches the schema, the system tables or the keyspace
-/// `afterglow`.
+/// What goes wrong on purpose. It never touches the schema, the system tables or, where nothing
+/// else is said, the keyspace `afterglow`.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// Statements take up to twice this long (uniformly). One connection answers one after the
@@ -37,6 +37,8 @@ pub struct Faults {
     /// Fraction of reads that return what was there before the last write: a check that sees
     /// nothing then is worth nothing.
     pub stale_reads: f64,
+    /// Lightweight transactions are refused, those of the keyspace `afterglow` too.
+    pub refuses_transactions: bool,
     /// Seed of these choices.
     pub seed: u64,
 }

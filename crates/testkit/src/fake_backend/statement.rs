@@ -67,6 +67,18 @@ pub enum ModifyKind {
     Delete,
 }
 
+impl Statement {
+    /// Whether it is a lightweight transaction.
+    pub fn is_conditional(&self) -> bool {
+        let conditional = |modify: &Modify| modify.condition != Condition::None;
+        match self {
+            Statement::Modify(modify) => conditional(modify),
+            Statement::Batch(parts) => parts.iter().any(conditional),
+            _ => false,
+        }
+    }
+}
+
 /// What a table says of its tombstones.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TableOption {

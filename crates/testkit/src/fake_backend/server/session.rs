@@ -241,6 +241,9 @@ impl<'a> Session<'a> {
         prepared: Option<&Prepared>,
         version: Version,
     ) -> Option<Result<Vec<u8>, Refusal>> {
+        if statement.is_conditional() && lock(&self.shared.faults).refuses_transactions {
+            return Some(Err(Refusal::invalid("This database takes no lightweight transactions")));
+        }
         let fate = self.fate(statement);
         let names = prepared.map_or(&[][..], |p| &p.description.bound);
         let values = bound(params, names);

@@ -1,12 +1,12 @@
 //! Keeps what caching under `exclusive` needs: the lease row, the claim, signs of life. It is one
 //! task, on the first reactor, with a connection of its own.
 
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use afterglow_cql::error::ErrorCode;
 use afterglow_cql::message::Consistency;
 use afterglow_cql::plan::SchemaView;
 use afterglow_rowcache::claims::Claims;
@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::super::{Backend, Cluster, CqlShared, LeftNodes, NodeId};
 use super::FillWaiter;
-use super::own_query::{Refusal, call, execute, query};
+use super::own_query::{NoResult, call, execute, query};
 use super::ring::is_ring;
 use super::setting::setting_of;
 use super::state::CachedState;
@@ -56,7 +56,32 @@ pub(super) struct Keeper {
     connect_at: Millis,
     holder: Option<Uuid>,
     /// What was told of why the lease cannot be had, since the database last answered.
-    troubles: BTreeSet<Refusal>,
+    troubles: Vec<NoResult>,
+}
+
+/// What to do when the database answers a statement about the lease with this.
+fn remedy(code: Option<ErrorCode>) -> &'static str {
+    match code {
+        Some(ErrorCode::Unauthorized) => {
+            "Let the user of --backend-credentials SELECT and MODIFY the keyspace `afterglow`, and CREATE it where it is not there"
+        }
+        Some(
+            ErrorCode::Unavailable
+            | ErrorCode::ReadTimeout
+            | ErrorCode::WriteTimeout
+            | ErrorCode::ReadFailure
+            | ErrorCode::WriteFailure
+            | ErrorCode::CasWriteUnknown,
+        ) => {
+            "Lightweight transactions need most replicas of the keyspace `afterglow`: see which nodes are away, or give the keyspace no more replicas than there are nodes (ALTER KEYSPACE)"
+        }
+        Some(ErrorCode::Invalid | ErrorCode::Config) => {
+            "The keyspace `afterglow` must take lightweight transactions. If it was dropped, stop all instances and start them again: one makes it when it starts"
+        }
+        _ => {
+            "An instance makes the keyspace `afterglow` when it starts, where it may, and needs SELECT and MODIFY on it"
+        }
+    }
 }
 
 /// What the database has told of its lightweight transactions.
@@ -93,7 +118,7 @@ impl Keeper {
             cluster_checked: false,
             connect_at: 0,
             holder: None,
-            troubles: BTreeSet::new(),
+            troubles: Vec::new(),
         }
     }
 
@@ -199,20 +224,21 @@ impl Keeper {
 
     /// Tells what keeps the lease away, each reason once until the database answers again. One that
     /// is held outlives a few failures.
-    fn tell_trouble(&mut self, why: Refusal) {
+    fn tell_trouble(&mut self, why: NoResult) {
         if self.troubles.contains(&why) || self.troubles.len() >= MOST_TOLD {
             return;
         }
         if !self.shared.cache.caches_exclusive() {
+            let remedy = remedy(why.code);
             tracing::warn!(
-                "the lease cannot be had, so `exclusive` tables pass through: {why}; it is asked for again and again. An instance makes the keyspace `afterglow` when it starts, where it may, and needs SELECT and MODIFY on it"
+                "the lease cannot be had, so `exclusive` tables pass through: {why}; it is asked for again and again. {remedy}"
             );
-            self.troubles.insert(why);
+            self.troubles.push(why);
         }
     }
 
     /// Runs one transaction of the lease.
-    async fn ask(&mut self, backend: &Backend, request: Request) -> Result<Answer, Refusal> {
+    async fn ask(&mut self, backend: &Backend, request: Request) -> Result<Answer, NoResult> {
         const DAMAGED: &str = "the row of the lease cannot be read";
         let noted = self.claims.about_to_send(request);
         noted.map_err(|error| format!("the instance file cannot be written: {error}"))?;
@@ -285,7 +311,7 @@ impl Keeper {
     }
 
     /// Makes the lease's table where the schema does not have it.
-    async fn prepare(&mut self, backend: &Backend) -> Result<(), Refusal> {
+    async fn prepare(&mut self, backend: &Backend) -> Result<(), NoResult> {
         if self.front_end.schema.current().table("afterglow", "lease").is_none() {
             let local =
                 query(backend, "SELECT data_center FROM system.local", Consistency::One).await?;

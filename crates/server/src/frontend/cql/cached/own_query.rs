@@ -1,7 +1,9 @@
 //! Statements that this instance runs for itself: those of its lease and of its ring's tables.
 
+use std::fmt;
 use std::time::Duration;
 
+use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode};
 use afterglow_cql::message::{Consistency, Query, QueryParams};
 
@@ -11,14 +13,31 @@ use crate::frontend::cql::{Backend, Fetched, refusal};
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a statement has no result, in words for the log.
-pub(super) type Refusal = String;
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NoResult {
+    /// The database's, if it has refused the statement.
+    pub(super) code: Option<ErrorCode>,
+    words: String,
+}
+
+impl fmt::Display for NoResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+impl<W: Into<String>> From<W> for NoResult {
+    fn from(words: W) -> NoResult {
+        NoResult { code: None, words: words.into() }
+    }
+}
 
 /// What the database answers. Lightweight transactions are those of all data centres.
 pub(super) async fn call(
     backend: &Backend,
     text: &str,
     consistency: Consistency,
-) -> Result<Envelope, Refusal> {
+) -> Result<Envelope, NoResult> {
     let mut params = QueryParams::new(consistency);
     params.serial_consistency = Some(Consistency::Serial);
     let mut body = Vec::new();
@@ -27,7 +46,7 @@ pub(super) async fn call(
         compio::time::timeout(TIMEOUT, backend.call(Opcode::Query, Flags::NONE, body.into())).await;
     match answer {
         Ok(Ok(answer)) => Ok(answer),
-        _ => Err(format!("node {} does not answer", backend.target())),
+        _ => Err(format!("node {} does not answer", backend.target()).into()),
     }
 }
 
@@ -36,7 +55,7 @@ pub(super) async fn query(
     backend: &Backend,
     text: &str,
     consistency: Consistency,
-) -> Result<Fetched, Refusal> {
+) -> Result<Fetched, NoResult> {
     let answer = call(backend, text, consistency).await?;
     Fetched::new(&answer).ok_or_else(|| said(&answer))
 }
@@ -46,7 +65,7 @@ pub(super) async fn execute(
     backend: &Backend,
     text: &str,
     consistency: Consistency,
-) -> Result<(), Refusal> {
+) -> Result<(), NoResult> {
     let answer = call(backend, text, consistency).await?;
     match answer.header.opcode {
         Opcode::Result => Ok(()),
@@ -54,9 +73,11 @@ pub(super) async fn execute(
     }
 }
 
-fn said(answer: &Envelope) -> Refusal {
-    refusal(answer).map_or_else(
-        || "the database's answer cannot be read".to_owned(),
-        |message| format!("the database says: {message}"),
-    )
+fn said(answer: &Envelope) -> NoResult {
+    match refusal(answer) {
+        Some((code, said)) => {
+            NoResult { code: Some(code), words: format!("the database says: {said}") }
+        }
+        None => "the database's answer cannot be read".into(),
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::Envelope;
 use afterglow_cql::response::{self, Response, ResultBody};
 use afterglow_cql::system::{SystemColumn, Table, TypeOption};
@@ -13,11 +14,11 @@ pub struct Fetched {
     rows: Vec<Vec<Option<Vec<u8>>>>,
 }
 
-/// What the database says where it refuses; `None` for every other answer.
-pub fn refusal(answer: &Envelope) -> Option<String> {
+/// The code, and what the database says, where it refuses; `None` for every other answer.
+pub fn refusal(answer: &Envelope) -> Option<(ErrorCode, String)> {
     let (_, message) = response::split(&answer.header, &answer.body).ok()?;
     match Response::parse(&answer.header, message) {
-        Ok(Response::Error(error)) => Some(error.message.to_owned()),
+        Ok(Response::Error(error)) => Some((error.code, error.message.to_owned())),
         _ => None,
     }
 }

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::core::now;
 use super::lease_row::{self, LeaseRowState};
 use super::map_row::{self, MapRowError, RingName};
-use crate::frontend::cql::cached::own_query::{Refusal, execute, query};
+use crate::frontend::cql::cached::own_query::{NoResult, execute, query};
 use crate::frontend::cql::cached::state::CachedState;
 use crate::frontend::cql::{Backend, Cluster, CqlShared, LeftNodes, NodeId};
 use crate::metrics::BackendMetrics;
@@ -274,7 +274,7 @@ impl Database {
     }
 
     /// Makes the tables where the schema does not have them.
-    async fn prepare(&self, on: &Connection) -> Result<(), Refusal> {
+    async fn prepare(&self, on: &Connection) -> Result<(), NoResult> {
         let schema = self.front_end.schema.current();
         if schema.table("afterglow", "ring").is_none()
             || schema.table("afterglow", "lease").is_none()

@@ -113,6 +113,7 @@ async fn query(
     Query { text, params }.encode(backend.version(), &mut body);
     let answer = backend.call(Opcode::Query, Flags::NONE, body.into()).await;
     let answer = answer.map_err(|_| MapRowError::NoAnswer)?;
-    let refused = || refusal(&answer).map_or(MapRowError::NoAnswer, MapRowError::Refused);
+    let refused =
+        || refusal(&answer).map_or(MapRowError::NoAnswer, |(_, words)| MapRowError::Refused(words));
     Fetched::new(&answer).ok_or_else(refused)
 }
