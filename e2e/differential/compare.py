@@ -24,7 +24,7 @@ ALLOWED = {
     "warnings of refusals": "a server warns of a count over a system table even if it then refuses the level",
     "pages of system tables": "Afterglow answers for the system tables of its own and gives them whole",
     "rows that a projection hides": "Cassandra finds no row where what is asked for has expired, marker and all, and "
-    "another column that an older SSTable has lives on; with that column asked for it does, and Afterglow always",
+    "another column lives on; with that column asked for it does, and Afterglow always",
     "cells in paging states": "a paging state may name a list's cell, or a row whose key the server made, by its id, "
     "which has the coordinator's clock",
 }
@@ -167,12 +167,32 @@ def warnings(parts, keyspace):
     return [HEX_ID.sub(b"id", hidden(warning, keyspace)) for warning in parts.warnings]
 
 
-def found_by_one(direct, through):
-    """Whether the direct side found no row and the other one."""
+def rows(message):
+    """The rows of a RESULT, each as a list of the bytes of its cells with their lengths."""
+    columns, data = without_metadata(message)
+    (count,), at = struct.unpack_from(">i", data), 4
+    found = []
+    for _ in range(count):
+        row = []
+        for _ in range(columns):
+            (length,) = struct.unpack_from(">i", data, at)
+            end = at + 4 + max(length, 0)
+            row.append(data[at:end])
+            at = end
+        found.append(row)
+    return found
+
+
+def found_more(direct, through):
+    """How many rows the other side has found, if they are those of the direct side, in their order,
+    and more between them. Otherwise 0.
+    """
     if any(Parts(answer).kind != ROWS for answer in (direct, through)):
-        return False
-    (_, none), (_, one) = (without_metadata(Parts(answer).message) for answer in (direct, through))
-    return none == bytes(4) and one[:4] == b"\0\0\0\1"
+        return 0
+    few, more = (rows(Parts(answer).message) for answer in (direct, through))
+    left = iter(more)
+    is_part = all(any(row == other for other in left) for row in few)
+    return len(more) if is_part and len(few) < len(more) else 0
 
 
 # What is left of the longer lives that statements give, in a cell of four bytes.

@@ -86,3 +86,32 @@ def test_a_row_that_a_projection_hides_is_one_that_the_database_has(runner):
     assert not runner.hides(asked, options, (answers[1], answers[0]))
     both(f"DELETE FROM KSNAME.{table.name} WHERE k = 0 AND c = 1")
     assert not runner.hides(asked, options, answers)
+
+
+def test_rows_of_a_slice_that_a_projection_hides_are_all_that_the_other_side_lacks(runner):
+    table = next(table for table in runner.grammar.tables if table.expires)
+    asked = Statement("select slice", table, read=True)
+    asked.text = f"SELECT c FROM KSNAME.{table.name} WHERE k = ?"
+    options = Options(runner.random, 4, asked, None)
+    options.values = [bytes(4)]
+
+    def both(text):
+        for side in runner.sides:
+            assert side.clients[4].query(side.text(text)).error is None
+
+    def ask(columns, rest=""):
+        text = asked.text.replace("SELECT c", f"SELECT {columns}") + rest
+        return runner.through.clients[4].query(runner.through.text(text), bytes(4))
+
+    for c in (1, 2, 3):
+        both(f"INSERT INTO KSNAME.{table.name} (k, c, w) VALUES (0, {c}, 'w')")
+    three = ask("c")
+    assert runner.hides(asked, options, (ask("c", " AND c > 1"), three))
+    assert runner.hides(asked, options, (ask("c", " AND c > 9"), three))
+    # As many, more, others, or in another order.
+    assert not runner.hides(asked, options, (three, three))
+    assert not runner.hides(asked, options, (three, ask("c", " AND c > 1")))
+    assert not runner.hides(asked, options, (ask("w", " AND c > 1"), three))
+    assert not runner.hides(asked, options, (ask("c", " AND c > 1 ORDER BY c DESC"), three))
+    both(f"DELETE FROM KSNAME.{table.name} WHERE k = 0 AND c = 1")
+    assert not runner.hides(asked, options, (ask("c", " AND c > 1"), three))
