@@ -103,7 +103,10 @@ impl SlicePlan {
         let mut out =
             format!("cached: a slice of one partition of {keyspace}.{name} by ({keys})\n");
         if self.counts() {
-            let _ = writeln!(out, "  count(*): the rows that the unit has of it are counted");
+            let _ = writeln!(
+                out,
+                "  count(*): the rows that the unit has of it are counted; before Cassandra 4.0 it passes through"
+            );
         }
         let bounded = &table.clustering[..self.bounded_columns()];
         let end = if self.reversed { "last" } else { "first" };

@@ -130,6 +130,8 @@ impl Router for CachedRouter {
             }
             ControlState::Connected { cluster, data_center, schema_version, release } => {
                 self.shared.paxos.set_release(&release);
+                let counts = slice::counts_shown_rows(&release);
+                self.shared.counts_shown_rows.store(counts, Ordering::Release);
                 *self.shared.cluster.write() = Some(cluster);
                 let moved = {
                     let mut known = self.shared.data_center.write();

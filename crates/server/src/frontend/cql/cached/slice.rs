@@ -8,6 +8,7 @@
 //!    Reads that waited for another's fill, which is too small for them, make one fill once more.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use afterglow_cql::message::Request as Message;
@@ -43,6 +44,9 @@ pub(super) fn route(
     if shared.units.most_bytes() == 0 {
         return pass(request, PassReason::NotOneRow);
     }
+    if slice.counts() && !shared.counts_shown_rows.load(Ordering::Acquire) {
+        return pass(request, PassReason::Projection);
+    }
     let terms = match admit(shared, &mut request, &slice.read) {
         Ok(terms) => terms,
         Err(unfit) => return without_cache(shared, request, &plan, unfit),
@@ -70,6 +74,14 @@ pub(super) fn route(
         Lookup::Miss(reason) => read.miss(reason.into()),
         Lookup::Flash(flash) => Some(Box::pin(read.read_flash(flash))),
     }
+}
+
+/// Whether a node of this `release_version` counts all rows that `SELECT *` shows. Cassandra 3.11
+/// leaves out a row whose marker has expired, though a column lives on. ScyllaDB, which says 3.0,
+/// was not there to ask.
+pub(super) fn counts_shown_rows(release: &str) -> bool {
+    let major = release.split(['.', '-']).next().and_then(|major| major.parse::<u32>().ok());
+    major.is_some_and(|major| major >= 4)
 }
 
 fn pass(request: Request, reason: PassReason) -> Option<Later> {
@@ -380,5 +392,18 @@ impl From<Unanswered> for MissReason {
             Unanswered::Corrupt => MissReason::Corrupt,
             Unanswered::Unordered => MissReason::Unusable,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::counts_shown_rows;
+
+    #[test]
+    fn rows_are_counted_as_cassandra_does_from_release_4_on() {
+        assert!(
+            ["4.0.0", "4.1.9", "5.0.5", "5.1-SNAPSHOT", "10.0"].map(counts_shown_rows) == [true; 5]
+        );
+        assert!(["3.11.19", "3.0.8", "", "unknown"].map(counts_shown_rows) == [false; 4]);
     }
 }

@@ -69,6 +69,8 @@ pub(super) struct CachedState {
     pub(super) write_reads: UnderWay,
     /// What is known of the database's lightweight transactions.
     pub(super) paxos: Paxos,
+    /// The database counts the rows that it shows: see [`super::slice::counts_shown_rows`].
+    pub(super) counts_shown_rows: AtomicBool,
     /// The data centre of the node that we talk to.
     pub(super) data_center: RwLock<Option<String>>,
     /// Name of the cluster that we talk to.
@@ -211,6 +213,7 @@ impl CachedState {
             weak_writes,
             write_reads: UnderWay::at_most(MOST_WRITE_READS),
             paxos: Paxos::default(),
+            counts_shown_rows: AtomicBool::new(false),
             data_center: RwLock::default(),
             cluster: RwLock::default(),
             schema_version: RwLock::default(),
