@@ -168,6 +168,11 @@ pub struct PutOptions {
     /// Its top 20 bits, from [`PARTITION_SHIFT`] on, choose the partition epoch, in namespaces that
     /// have them.
     pub token: u64,
+    /// Where the namespace is write-back: this put alone is written and acknowledged as
+    /// [`Durability::WriteThrough`](crate::Durability) has it. If flash takes nothing at this
+    /// moment, the object is stored as any other of the namespace. A later put of the key says
+    /// anew.
+    pub through: bool,
 }
 
 /// Outcome of a put.

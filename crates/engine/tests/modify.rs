@@ -24,7 +24,8 @@ fn a_change_sees_the_object_wherever_it_is() {
     let stored = {
         let cache = open(&dir);
         let ns = cache.namespace("test", NamespaceOptions::default()).unwrap();
-        let options = PutOptions { expiry: u32::MAX, group: 7, token: 3 << 44 };
+        let options =
+            PutOptions { expiry: u32::MAX, group: 7, token: 3 << 44, ..PutOptions::default() };
         let stored = ns.put(b"key", b"1", options).version().unwrap();
         cache.close();
         stored

@@ -135,7 +135,7 @@ fn put_options(given: Option<&aglow_put_options>) -> PutOptions {
     given.map_or_else(PutOptions::default, |o| PutOptions {
         expiry: o.expiry,
         group: o.group,
-        token: 0,
+        ..PutOptions::default()
     })
 }
 

@@ -156,7 +156,8 @@ impl<W> RowCache<W> {
         };
         let token = token_of(gate_of(&table.keyspace, &table.name), key.partition_key());
         let expiry = max_age.map_or(0, |max_age| asked_at.unix.saturating_add(max_age));
-        let options = PutOptions { expiry, group: group_of(table.id), token };
+        let options =
+            PutOptions { expiry, group: group_of(table.id), token, ..PutOptions::default() };
         self.drop_unit_with(table, key);
         // When the journal is full it is kept for writes. A later read fills this row again.
         if self.rows.backpressure().is_some() {

@@ -234,7 +234,8 @@ impl<W> RowCache<W> {
         let KeptOf { plan, key, gates, .. } = unit.of();
         let token = u64::from(gates.1) << (64 - SLOT_BITS);
         let expiry = left.map_or(0, |left| self.clock.moment().unix.saturating_add(left));
-        let options = PutOptions { expiry, group: group_of(plan.table.id), token };
+        let options =
+            PutOptions { expiry, group: group_of(plan.table.id), token, ..PutOptions::default() };
         // When the journal is full it is kept for writes.
         if self.rows.backpressure().is_some() {
             return Installed::Refused;

@@ -245,7 +245,8 @@ impl NamedRow {
             }
         };
         let token = u64::from(self.gates.1) << (64 - SLOT_BITS);
-        let options = PutOptions { expiry, group: group_of(table.id), token };
+        let options =
+            PutOptions { expiry, group: group_of(table.id), token, ..PutOptions::default() };
         Some(UpdatedRow { row: self, value, options, table: table.clone(), _pending })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | durability | a put waits for | a removal waits for |
 //! |---|---|---|
-//! | write-back | nothing | nothing |
+//! | write-back | nothing; with [`PutOptions::through`](crate::PutOptions) as below | nothing |
 //! | write-through | the write of its chunk | nothing |
 //! | synced | that, a flush of its device and of the journal | a flush of the journal |
 

@@ -226,7 +226,8 @@ impl Core {
                 self.prepare(ns, hash, key, value, &PutOptions::default())
             }
             (Change::Value(value), Some(old)) => {
-                let options = PutOptions { expiry: old.expiry, group: old.group, token: 0 };
+                let (expiry, group) = (old.expiry, old.group);
+                let options = PutOptions { expiry, group, ..PutOptions::default() };
                 let new = self.prepare(ns, hash, key, value, &options);
                 new.map(|mut new| {
                     new.epoch_slot = old.epoch_slot;
@@ -235,10 +236,11 @@ impl Core {
             }
             (Change::Touch(expiry), Some(old)) => self.touched(old, *expiry),
         };
+        let through = matches!(&change, Change::Put { options, .. } if options.through);
         let put = match self.take_put_version() {
             Ok(version) => {
                 drop(no_kill);
-                self.put_locked(&mut shard, ns, hash, key, prepared, version)
+                self.put_locked(&mut shard, ns, hash, key, prepared, (version, through))
             }
             Err(reason) => Put::Refused(reason),
         };

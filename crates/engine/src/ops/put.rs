@@ -48,7 +48,10 @@ impl Core {
         let prepared = prepared.map(|object| object.in_allocation(large.as_ref()));
         let mut shard = slot.lock_prefetched(hash);
         let put = match self.take_put_version() {
-            Ok(version) => self.put_locked(&mut shard, ns, hash, key, prepared, version),
+            Ok(version) => {
+                let put = (version, options.through);
+                self.put_locked(&mut shard, ns, hash, key, prepared, put)
+            }
             Err(reason) => Put::Refused(reason),
         };
         drop(shard);
@@ -79,7 +82,7 @@ impl Core {
         if let Some(reason) = self.refusal(key, value, options.expiry) {
             return Err(reason);
         }
-        let PutOptions { expiry, group, token } = *options;
+        let PutOptions { expiry, group, token, through: _ } = *options;
         let meta = Meta { ns: ns.id, version: 0, expiry, group, epoch_slot: epoch_slot(token) };
         Ok(DramObject::new(hash, &meta, key, value, EntryState::Dirty))
     }
@@ -107,7 +110,8 @@ impl Core {
         }
     }
 
-    /// Publishes an object. If it is refused, only removes the older one.
+    /// Publishes an object as this version, and where it may be on flash before it is acknowledged.
+    /// If it is refused, only removes the older one.
     pub(crate) fn put_locked(
         &self,
         shard: &mut Shard,
@@ -115,7 +119,7 @@ impl Core {
         hash: u64,
         key: &[u8],
         prepared: Result<DramObject<'_>, RefuseReason>,
-        version: u64,
+        (version, through): (u64, bool),
     ) -> Put {
         let journal = || self.journal.append(Event::Kill { hash, ns: ns.id }, version);
         if ns.options.journals_puts() {
@@ -125,20 +129,27 @@ impl Core {
         let put = prepared.and_then(|mut object| {
             object.version = version;
             shard.sketch.add(hash);
-            if ns.options.durability == Durability::WriteBack {
-                if ns.is_off_dram() {
-                    self.write_out(shard, &object, Admission::OffDram).map_err(refused)?;
-                } else {
-                    self.insert_and_evict(shard, &object);
+            let write_back = ns.options.durability == Durability::WriteBack;
+            if through || !write_back {
+                match self.write_through(shard, ns, &object) {
+                    Ok((at, ticket)) => {
+                        object.state = EntryState::Clean(at);
+                        if !ns.is_off_dram() {
+                            self.insert_and_evict(shard, &object);
+                        }
+                        return Ok(Put::Written(version, ticket));
+                    }
+                    Err(reason) if !write_back => return Err(reason),
+                    // It waits in DRAM, as any other of its namespace.
+                    Err(_) => {}
                 }
-                return Ok(Put::Stored(version));
             }
-            let (at, ticket) = self.write_through(shard, ns, &object)?;
-            object.state = EntryState::Clean(at);
-            if !ns.is_off_dram() {
+            if ns.is_off_dram() {
+                self.write_out(shard, &object, Admission::OffDram).map_err(refused)?;
+            } else {
                 self.insert_and_evict(shard, &object);
             }
-            Ok(Put::Written(version, ticket))
+            Ok(Put::Stored(version))
         });
         put.unwrap_or_else(|reason| {
             // A refused put is a removal.

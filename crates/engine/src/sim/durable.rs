@@ -7,6 +7,7 @@ use crate::api::{PutOptions, PutOutcome, RefuseReason};
 use crate::config::Durability;
 use crate::device::sim::{Crash, SimFaults, SimIo};
 use crate::durability::pending::{Ack, Pending};
+use crate::ops::modify::{Change, Changed, Modify};
 
 /// A world whose first namespace has this durability.
 fn durable(seed: u64, durability: Durability) -> (World, Life) {
@@ -50,6 +51,48 @@ fn what_was_acknowledged_write_through_is_a_hit_after_the_death_of_the_process()
         let life = crash(&mut world, life, Crash::Process);
         assert_eq!(get(&life, b"key").as_deref(), Some(&b"value"[..]), "seed {seed}");
     }
+}
+
+#[test]
+fn one_put_of_many_that_are_written_back_is_a_hit_after_the_death_of_the_process() {
+    for seed in 0..50 {
+        let (mut world, mut life) = durable(seed, Durability::WriteBack);
+        let through = PutOptions { through: true, ..PutOptions::default() };
+        let put = |key: &[u8], options| life.namespaces[NS].submit_put(key, key, options);
+        assert!(matches!(put(b"other", PutOptions::default()), Ack::Done(_)), "as ever");
+        let Ack::Later(pending) = put(b"put", through) else { panic!("it did not wait") };
+        let value = bytes::Bytes::from_static(b"changed");
+        let change = Change::Put { value, options: through };
+        let Modify::Later(changed) = life.namespaces[NS].modify(b"changed", |_| (change, ()))
+        else {
+            panic!("it did not wait")
+        };
+        assert!(!pending.is_done() && !changed.is_done(), "nothing is written yet");
+        for _ in 0..1000 {
+            if pending.is_done() && changed.is_done() {
+                break;
+            }
+            world.turn(&mut life);
+        }
+        assert!(matches!(pending.wait(), PutOutcome::Stored { .. }));
+        assert!(matches!(changed.wait().changed, Changed::Put(PutOutcome::Stored { .. })));
+        let life = crash(&mut world, life, Crash::Process);
+        for key in [&b"put"[..], b"changed"] {
+            assert_eq!(get(&life, key).as_deref(), Some(key), "seed {seed}");
+        }
+    }
+}
+
+/// It waits in DRAM then, as all others do.
+#[test]
+fn one_put_that_flash_does_not_take_is_stored_as_any_that_is_written_back() {
+    let (world, life) = durable(1, Durability::WriteBack);
+    let through = PutOptions { through: true, ..PutOptions::default() };
+    let put = |n: u32| life.namespaces[NS].submit_put(&n.to_le_bytes(), &[1; 2000], through);
+    // Nothing is written meanwhile.
+    let last = (0..100_000).find(|n| matches!(put(*n), Ack::Done(_))).expect("the queue is full");
+    assert_eq!(get(&life, &last.to_le_bytes()), Some(vec![1; 2000]));
+    drop((life, world));
 }
 
 #[test]

@@ -233,6 +233,8 @@ pub(super) fn put_options(object: SimObject) -> PutOptions {
         expiry: object.expiry,
         group: object.group,
         token: u64::from(object.slot) << 44,
+        // Some of what is written back is to be on flash at once.
+        through: object.serial % 8 == 3,
     };
     debug_assert_eq!(epoch_slot(options.token), object.slot);
     options
