@@ -18,7 +18,7 @@ use super::flush::FlushSchedule;
 use super::limits::{LiveLimits, MemcacheLimits};
 use super::modify::LOADING_PAUSE;
 use super::options::{FrontEndAddress, MemcacheFrontEndConfig};
-use super::parts::{PARTS_NAMESPACE, Parts};
+use super::parts::{self, PARTS_NAMESPACE, Parts};
 use super::reactor_state::MemcacheReactorState;
 use super::shared::MemcacheShared;
 use super::signs_of_life::{Downtime, SignsOfLife, away};
@@ -146,7 +146,8 @@ impl MemcacheFrontEnd {
         let options =
             NamespaceOptions { durability: config.durability, ..NamespaceOptions::default() };
         let objects = cache.namespace(NAMESPACE, options)?;
-        let parts = Parts::new(cache.namespace(PARTS_NAMESPACE, options)?, config.parting.part);
+        let parts = cache.namespace(PARTS_NAMESPACE, parts::options(config.durability))?;
+        let parts = Parts::new(parts, config.parting.part);
         let counted = (config.max_item, config.parting.above);
         let store = Store::open((objects, parts), &config.data_dir, counted);
         let store = store.map_err(MemcacheFrontEndError::Flush)?;

@@ -39,7 +39,13 @@ pub fn encode(new: &NewItem<'_>, out: &mut Vec<u8>) -> PutOptions {
         out.extend_from_slice(&cas.to_le_bytes());
     }
     new.value.write(out);
-    PutOptions { expiry: new.expiry, group: new.flags, token: u64::from(marks) << PARTITION_SHIFT }
+    PutOptions {
+        expiry: new.expiry,
+        group: new.flags,
+        token: u64::from(marks) << PARTITION_SHIFT,
+        // Its parts are on flash: without its head they are lost.
+        through: marks & IN_PARTS != 0,
+    }
 }
 
 /// Decodes a stored object. `None` if it is not in our format.

@@ -2,8 +2,8 @@
 //! *parts* in a namespace of their own.
 //!
 //! 1. A store draws an *incarnation*, and puts part after part under it.
-//! 2. Once all of them are there, the head is put under the client's key, as any value is. So a
-//!    reader finds the old value or the new one, whole.
+//! 2. Once all of them are on flash, the head is put under the client's key, and written to flash
+//!    too. So a reader finds the old value or the new one, whole, also after `kill -9`.
 //! 3. A get reads the head, asks the index whether all parts are there, and reads one after the
 //!    other.
 //!
@@ -11,14 +11,17 @@
 //! verified as every record is: checksum, key and version; its length is compared with what the
 //! head says. Parts without a head are never found by anybody, and go with their segments.
 //!
-//! Parts are kept out of the DRAM tier: one value would push out thousands of others.
+//! Parts are kept out of the DRAM tier: one value would push out thousands of others. They are
+//! acknowledged once they are written, whatever the durability: a head on flash before its parts
+//! would be of no use, and one that waits in DRAM would lose them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::head::{Head, MAX_PART, PART_UNIT};
 use afterglow_engine::{
-    Ack, Lookup, MissReason, Namespace, Peek, Pending, PutOptions, PutOutcome, RefuseReason,
+    Ack, Durability, Lookup, MissReason, Namespace, NamespaceOptions, Peek, Pending, PutOptions,
+    PutOutcome, RefuseReason,
 };
 
 /// The namespace of the parts. No client's key leads there.
@@ -32,6 +35,15 @@ pub const REFUSED_TRIES: u32 = 400;
 pub fn part_len(segment: u64) -> usize {
     let part = (segment / 4).min(1 << 20) * 127 / 128 / PART_UNIT * PART_UNIT;
     usize::try_from(part.clamp(PART_UNIT, MAX_PART)).expect("at most a MiB")
+}
+
+/// The options of their namespace, where that of the objects has this durability.
+pub fn options(objects: Durability) -> NamespaceOptions {
+    let durability = match objects {
+        Durability::WriteBack | Durability::WriteThrough => Durability::WriteThrough,
+        Durability::Synced => Durability::Synced,
+    };
+    NamespaceOptions { durability, ..NamespaceOptions::default() }
 }
 
 /// Whether the parts of a value are there.

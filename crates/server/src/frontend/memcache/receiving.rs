@@ -1,10 +1,14 @@
 //! Stores of values that come in parts. Each part is put as it comes, so that a connection holds
 //! one of them at most. A client that goes before the end leaves parts that no head names.
+//!
+//! The head is put once all parts are acknowledged, and the client is answered once the head is.
 
 use std::rc::Rc;
+use std::time::Instant;
 
-use afterglow_memcache::{Action, Operation, Outcome, bad_chunk};
+use afterglow_memcache::{Action, Mode, Operation, Outcome, bad_chunk};
 
+use super::answers::Slot;
 use super::arriving::Receiving;
 use super::delete::remove_unseen;
 use super::driving::begin;
@@ -13,6 +17,7 @@ use super::modify::change;
 use super::parts::{PartPut, REFUSED_TRIES};
 use super::reactor_state::MemcacheReactorState;
 use super::session::{MemcacheSession, Performed};
+use super::set::{finish, submit};
 use super::store::mode;
 use crate::metrics::Path;
 
@@ -73,13 +78,6 @@ impl MemcacheSession {
         if self.answers.conflicts(&receiving.operation.key, true) {
             return Performed::Blocked;
         }
-        if !receiving.failed && receiving.pending.is_empty() {
-            let performed = self.operation(receiving.stores());
-            if !matches!(performed, Performed::Blocked | Performed::Full(_)) {
-                self.receiving = None;
-            }
-            return performed;
-        }
         let receiving = self.receiving.take().expect("looked at above");
         self.count_meta(&receiving.operation.reply);
         let slot = self.answers.reserve(&receiving.operation.key, true, 0);
@@ -87,6 +85,9 @@ impl MemcacheSession {
         compio::runtime::spawn(async move {
             let operation = Rc::new(receiving.stores());
             if receiving.all_stored().await {
+                if matches!(&operation.action, Action::Store(store) if store.mode == Mode::Set) {
+                    return store_later(reactor_state, operation, slot, received).await;
+                }
                 let modify = begin(&reactor_state, &operation, |_| true);
                 return change(reactor_state, operation, modify, slot, received).await;
             }
@@ -101,6 +102,20 @@ impl MemcacheSession {
         .detach();
         Performed::Done
     }
+}
+
+/// Puts the head of a value whose parts are there, as a `set` does that reads nothing.
+async fn store_later(
+    reactor_state: Rc<MemcacheReactorState>,
+    operation: Rc<Operation<'static>>,
+    slot: Slot,
+    received: Instant,
+) {
+    if let Some(backpressure) = reactor_state.front_end.store.objects.put_backpressure() {
+        backpressure.await;
+    }
+    let (ack, told) = submit(&reactor_state, &operation);
+    finish(reactor_state, &operation, ack, told, slot, received).await;
 }
 
 /// Answers a store whose parts were not taken.

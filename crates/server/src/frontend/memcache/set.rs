@@ -1,8 +1,12 @@
 //! Stores that do not read the older object.
 
+use std::rc::Rc;
+use std::time::Instant;
+
 use afterglow_engine::{Ack, PutOutcome};
 use afterglow_memcache::{Action, Mode, NewCas, NewItem, Operation, Outcome, Reply, expiry_of};
 
+use super::answers::Slot;
 use super::budget::FREE;
 use super::metering::slow;
 use super::reactor_state::MemcacheReactorState;
@@ -20,42 +24,23 @@ impl MemcacheSession {
         if let Some(backpressure) = self.store().objects.put_backpressure() {
             return Performed::Full(backpressure);
         }
-        let shared = &self.reactor_state.front_end.store;
-        let new = NewItem {
-            value: store.new_value(),
-            flags: store.flags,
-            expiry: expiry_of(store.ttl, shared.now()),
-            cas: NewCas::from(store.new_cas),
-            stale: false,
-            token_sent: false,
-            binary_key: store.binary_key,
-        };
-        let cas = new.cas;
-        let mut scratch = self.reactor_state.scratch.take();
-        let ack = shared.put(&operation.key, &new, &mut scratch);
-        if scratch.capacity() <= FREE {
-            self.reactor_state.scratch.set(scratch);
-        }
-        let size = store.len();
+        let (ack, told) = submit(&self.reactor_state, operation);
         match ack {
             Ack::Done(put) => {
-                let (reactor_state, told) = (&self.reactor_state, (cas, size, self.answers.cfd()));
-                self.answers.push(|out| answer_set(reactor_state, operation, put, told, out));
+                let (reactor_state, cfd) = (&self.reactor_state, self.answers.cfd());
+                let answer =
+                    |out: &mut Vec<u8>| answer_set(reactor_state, operation, put, told, cfd, out);
+                self.answers.push(answer);
                 self.at_once.add(Path::Write);
             }
-            Ack::Later(pending) => {
+            later @ Ack::Later(_) => {
                 // Until it is answered its value is held.
                 let slot = self.answers.reserve(&operation.key, true, store.value.len());
                 let (reactor_state, operation) =
                     (self.reactor_state.clone(), operation.clone().into_owned());
                 let received = self.received;
                 compio::runtime::spawn(async move {
-                    let put = pending.await;
-                    let told = (cas, size, slot.cfd());
-                    slot.answer(|out| answer_set(&reactor_state, &operation, put, told, out));
-                    reactor_state
-                        .metrics
-                        .took(Path::Write, received.elapsed(), || slow("store", &operation.key));
+                    finish(reactor_state, &operation, later, told, slot, received).await;
                 })
                 .detach();
             }
@@ -92,12 +77,59 @@ impl MemcacheSession {
     }
 }
 
+/// What is told of a store: its token, and the length of the value.
+pub(super) type Told = (NewCas, usize);
+
+/// Puts what a store of the mode `set` stores.
+pub(super) fn submit(
+    reactor_state: &MemcacheReactorState,
+    operation: &Operation<'_>,
+) -> (Ack<PutOutcome>, Told) {
+    let Action::Store(store) = &operation.action else { unreachable!("the caller looked") };
+    let shared = &reactor_state.front_end.store;
+    let new = NewItem {
+        value: store.new_value(),
+        flags: store.flags,
+        expiry: expiry_of(store.ttl, shared.now()),
+        cas: NewCas::from(store.new_cas),
+        stale: false,
+        token_sent: false,
+        binary_key: store.binary_key,
+    };
+    let mut scratch = reactor_state.scratch.take();
+    let ack = shared.put(&operation.key, &new, &mut scratch);
+    if scratch.capacity() <= FREE {
+        reactor_state.scratch.set(scratch);
+    }
+    (ack, (new.cas, store.len()))
+}
+
+/// Waits for the acknowledgement of such a put and answers it.
+pub(super) async fn finish(
+    reactor_state: Rc<MemcacheReactorState>,
+    operation: &Operation<'_>,
+    ack: Ack<PutOutcome>,
+    told: Told,
+    slot: Slot,
+    received: Instant,
+) {
+    let put = match ack {
+        Ack::Done(put) => put,
+        Ack::Later(pending) => pending.await,
+    };
+    let cfd = slot.cfd();
+    slot.answer(|out| answer_set(&reactor_state, operation, put, told, cfd, out));
+    let took = received.elapsed();
+    reactor_state.metrics.took(Path::Write, took, || slow("store", &operation.key));
+}
+
 /// Answers a store that did not read the older object.
 fn answer_set(
     reactor_state: &MemcacheReactorState,
     operation: &Operation<'_>,
     put: PutOutcome,
-    (cas, size, cfd): (NewCas, usize, i32),
+    (cas, size): Told,
+    cfd: i32,
     out: &mut Vec<u8>,
 ) {
     let store = &reactor_state.front_end.store;

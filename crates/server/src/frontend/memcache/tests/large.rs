@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
 
-use afterglow_engine::{Namespace, NamespaceOptions};
+use afterglow_engine::Namespace;
 use uuid::Uuid;
 
 use super::super::head::Head;
-use super::super::parts::PARTS_NAMESPACE;
+use super::super::parts::{self, PARTS_NAMESPACE};
 use super::*;
 
 /// A front end of one reactor whose values of more than 32 KiB are in parts of 4 KiB.
@@ -59,6 +59,19 @@ impl Large {
         connect(&self.open.as_ref().unwrap().1)
     }
 
+    /// Flips a bit of these bytes where they lie on flash, with the cache closed.
+    fn damage(&mut self, bytes: &[u8]) {
+        self.stop(true);
+        let path = self.dir.path().join("flash");
+        let flash = std::fs::read(&path).unwrap();
+        let place = flash.windows(bytes.len()).position(|found| found == bytes);
+        let place = place.expect("all of it is on flash");
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.write_all_at(&[flash[place] ^ 1], place as u64).unwrap();
+        drop(file);
+        self.start();
+    }
+
     /// Takes a part of each value, as if its segment had been reclaimed.
     fn evict_a_part(&self) {
         let parts = self.parts();
@@ -78,8 +91,7 @@ impl Large {
 
     /// The namespace of the parts.
     fn parts(&self) -> Namespace {
-        let options =
-            NamespaceOptions { durability: self.durability, ..NamespaceOptions::default() };
+        let options = parts::options(self.durability);
         self.open.as_ref().unwrap().0.namespace(PARTS_NAMESPACE, options).unwrap()
     }
 }
@@ -240,25 +252,20 @@ fn a_value_one_of_whose_parts_is_gone_is_a_miss_and_its_head_goes() {
     }
 }
 
+/// A value in which no line comes twice.
+fn lines(count: usize) -> Vec<u8> {
+    (0..count).flat_map(|line| format!("{line:016}").into_bytes()).collect()
+}
+
 #[test]
 fn a_part_that_cannot_be_read_ends_the_connection_before_a_wrong_byte() {
     let mut large = Large::new(Durability::WriteBack);
-    // No two lines of it come twice.
-    let value: Vec<u8> = (0..25_000).flat_map(|line| format!("{line:016}").into_bytes()).collect();
+    let value = lines(25_000);
     assert_eq!(large.connect().set("set k 0 0 400000", &value), "STORED");
     large.stop(true);
     large.start();
     assert_eq!(large.connect().get("k"), Some(value.clone()));
-    large.stop(true);
-    let path = large.dir.path().join("flash");
-    let flash = std::fs::read(&path).unwrap();
-    let lines = &value[50 * 4096..50 * 4096 + 32];
-    let place = flash.windows(32).position(|bytes| bytes == lines);
-    let place = place.expect("all of it is on flash");
-    let file = std::fs::File::options().write(true).open(&path).unwrap();
-    file.write_all_at(&[flash[place] ^ 1], place as u64).unwrap();
-    drop(file);
-    large.start();
+    large.damage(&value[50 * 4096..50 * 4096 + 32]);
     let mut client = large.connect();
     client.send("get k\r\n");
     assert_eq!(client.line(), "VALUE k 0 400000");
@@ -266,6 +273,65 @@ fn a_part_that_cannot_be_read_ends_the_connection_before_a_wrong_byte() {
     client.0.read_to_end(&mut came).unwrap();
     assert!(came.len() == 50 * 4096 && value.starts_with(&came), "{} bytes came", came.len());
     assert_eq!(large.connect().get("k"), None, "the head goes with it");
+}
+
+/// What is read in vain gives its room back: the command is made again, and what comes next on the
+/// same connection is answered.
+#[test]
+fn a_first_part_that_cannot_be_read_is_a_miss_of_every_command() {
+    let value = lines(25_000);
+    for ask in ["get k", "gat 100 k", "gats 100 k", "get k k k", "mg k v", "mg k v T100"] {
+        let mut large = Large::new(Durability::WriteBack);
+        assert_eq!(large.connect().set("set k 0 0 400000", &value), "STORED");
+        large.damage(&value[100..132]);
+        let mut client = large.connect();
+        let none = if ask.starts_with("mg") { "EN" } else { "END" };
+        assert_eq!(client.ask(ask), none, "{ask}");
+        assert_eq!(client.ask("mn"), "MN", "{ask}");
+        assert_eq!(client.set("set k 0 0 400000", &value), "STORED");
+        assert_eq!(client.get("k"), Some(value.clone()));
+    }
+    // An append reads it as well.
+    let mut large = Large::new(Durability::WriteBack);
+    assert_eq!(large.connect().set("set k 0 0 400000", &value), "STORED");
+    large.damage(&value[100..132]);
+    let mut client = large.connect();
+    assert_eq!(client.set("append k 0 0 1", b"1"), "NOT_STORED");
+    assert_eq!(client.get("k"), None);
+}
+
+/// Nothing was closed, so what is not on flash yet is gone.
+#[test]
+fn what_was_acknowledged_is_there_after_the_death_of_the_process() {
+    for durability in [Durability::WriteBack, Durability::WriteThrough] {
+        let mut large = Large::new(durability);
+        let mut client = large.connect();
+        let (old, new) = (value_of(1, 300_001), value_of(2, 200_000));
+        assert_eq!(client.set("set set 7 0 300001", &old), "STORED");
+        assert_eq!(client.set("add add 0 0 200000", &new), "STORED");
+        assert_eq!(client.set("set short 0 3000 200000", &new), "STORED");
+        for key in ["touched", "got", "meta", "stale", "joined", "again"] {
+            assert_eq!(client.set(&format!("set {key} 0 0 300001"), &old), "STORED");
+        }
+        assert_eq!(client.ask("touch touched 1000"), "TOUCHED");
+        assert_eq!(client.ask("gat 1000 got"), "VALUE got 0 300001");
+        assert_eq!((client.bytes(300_001).len(), &*client.line()), (300_001, "END"));
+        assert_eq!(client.ask("mg meta T1000"), "HD");
+        assert_eq!(client.ask("md stale I"), "HD");
+        assert_eq!(client.set("append joined 0 0 200000", &new), "STORED");
+        assert_eq!(client.set("ms again 200000", &new), "HD");
+        drop(client);
+        large.stop(false);
+        large.start();
+        let mut client = large.connect();
+        for key in ["set", "touched", "got", "meta", "stale"] {
+            assert_eq!(client.get(key), Some(old.clone()), "{key} {durability:?}");
+        }
+        for key in ["add", "short", "again"] {
+            assert_eq!(client.get(key), Some(new.clone()), "{key} {durability:?}");
+        }
+        assert_eq!(client.get("joined"), Some([&old[..], &new].concat()), "{durability:?}");
+    }
 }
 
 #[test]
