@@ -263,17 +263,16 @@ impl Decoder {
     fn authenticate<'a>(&mut self, line: &'a [u8], start: usize, input: &'a [u8]) -> Decoded<'a> {
         let words = Tokens::of(line);
         let len =
-            (words.len() >= 5 && words.get(0) == b"set").then(|| number::unsigned_32(words.get(4)));
+            (words.len() >= 5 && words.get(0) == b"set").then(|| number::unsigned(words.get(4)));
         let Some(len) = len.flatten() else {
             if text::is_http(&words) {
                 return Decoded::Close;
             }
             return self.whole(start, answer("CLIENT_ERROR unauthenticated\r\n"));
         };
-        let len = len as usize;
-        if len > MAX_LINE {
+        let Some(len) = usize::try_from(len).ok().filter(|len| *len <= MAX_LINE) else {
             return Decoded::Close;
-        }
+        };
         let total = start + len + 2;
         let Some(data) = input.get(start..total) else { return Decoded::More(total) };
         let Some(data) = data.strip_suffix(b"\r\n") else {

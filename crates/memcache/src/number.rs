@@ -1,5 +1,9 @@
 //! Numbers as memcached reads them, by C's `strtoul` and its kin. These take a sign, skip leading
-//! space and stop at a space. The result is cut to the width of the variable.
+//! space and stop at a space.
+//!
+//! A number that does not fit is none. Older releases of memcached cut it to 32 bits: a value of
+//! 4 GiB became one of no bytes, and what followed was carried out as commands. Flags and expiry of
+//! a classic store are cut still, as by every release.
 
 /// Sign, magnitude and whether that fits 64 bits.
 fn scan(text: &[u8]) -> Option<(bool, u64)> {
@@ -28,13 +32,25 @@ pub fn unsigned(text: &[u8]) -> Option<u64> {
     scan(text).filter(|(negative, value)| !negative || *value == 0).map(|(_, value)| value)
 }
 
-/// A number without a sign of which 32 bits are kept.
+/// A number of 32 bits without a sign.
 pub fn unsigned_32(text: &[u8]) -> Option<u32> {
+    unsigned(text).and_then(|value| value.try_into().ok())
+}
+
+/// A number of 32 bits with a sign.
+pub fn signed_32(text: &[u8]) -> Option<i32> {
+    let (negative, value) = scan(text)?;
+    let value = i64::try_from(value).ok()?;
+    i32::try_from(if negative { -value } else { value }).ok()
+}
+
+/// The lower 32 bits of a number without a sign.
+pub fn cut_unsigned_32(text: &[u8]) -> Option<u32> {
     unsigned(text).map(|value| value as u32)
 }
 
-/// A number with a sign of which 32 bits are kept.
-pub fn signed_32(text: &[u8]) -> Option<i32> {
+/// The lower 32 bits of a number with a sign.
+pub fn cut_signed_32(text: &[u8]) -> Option<i32> {
     let (negative, value) = scan(text)?;
     let value = i64::try_from(value).ok()?;
     Some(if negative { -value } else { value } as i32)
@@ -87,10 +103,18 @@ mod tests {
         ] {
             assert_eq!(unsigned(text.as_bytes()), value, "{text}");
         }
-        assert_eq!(unsigned_32(b"4294967297"), Some(1));
+        assert_eq!(unsigned_32(b"4294967295"), Some(u32::MAX));
+        assert_eq!(unsigned_32(b"4294967296"), None);
         assert_eq!(signed_32(b"-5"), Some(-5));
-        assert_eq!(signed_32(b"99999999999"), Some(99_999_999_999_i64 as i32));
-        assert_eq!(signed_32(b"9223372036854775808"), None);
+        assert_eq!(signed_32(b"2147483647"), Some(i32::MAX));
+        assert_eq!(signed_32(b"-2147483648"), Some(i32::MIN));
+        for beyond in ["2147483648", "-2147483649", "4294967296", "9223372036854775808"] {
+            assert_eq!(signed_32(beyond.as_bytes()), None, "{beyond}");
+        }
+        assert_eq!(cut_unsigned_32(b"4294967297"), Some(1));
+        assert_eq!(cut_signed_32(b"-5"), Some(-5));
+        assert_eq!(cut_signed_32(b"99999999999"), Some(99_999_999_999_i64 as i32));
+        assert_eq!(cut_signed_32(b"9223372036854775808"), None);
     }
 
     #[test]

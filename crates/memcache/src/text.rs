@@ -85,10 +85,11 @@ fn automove(words: &Tokens<'_>) -> Line<'static> {
 
 fn memory_limit(words: &Tokens<'_>) -> Line<'static> {
     let quiet = is_quiet(words);
-    let text = match number::unsigned_32(words.get(1)) {
+    let text = match number::unsigned(words.get(1)) {
         None => ERROR,
         Some(..8) => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
         Some(megabytes @ 8..=1_000_000_000) => {
+            let megabytes = megabytes as u32;
             return Line::Whole(Request::MemoryLimit { megabytes, quiet });
         }
         Some(_) => "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
@@ -143,8 +144,8 @@ fn store<'a>(words: &Tokens<'a>, mode: Mode, max_item: usize) -> Line<'a> {
     let quiet = is_quiet(words);
     let key = words.get(1);
     let numbers = (
-        number::unsigned_32(words.get(2)),
-        number::signed_32(words.get(3)),
+        number::cut_unsigned_32(words.get(2)),
+        number::cut_signed_32(words.get(3)),
         number::signed_32(words.get(4)),
         if mode == Mode::Cas { number::unsigned(words.get(5)) } else { Some(0) },
     );
@@ -228,8 +229,11 @@ fn flush<'a>(words: &Tokens<'a>) -> Line<'a> {
 
 fn verbosity<'a>(words: &Tokens<'a>) -> Line<'a> {
     let quiet = is_quiet(words);
-    match number::unsigned_32(words.get(1)) {
-        Some(level) => Line::Whole(Request::Verbosity { level: level.min(MAX_VERBOSITY), quiet }),
+    match number::unsigned(words.get(1)) {
+        Some(level) => {
+            let level = level.min(MAX_VERBOSITY.into()) as u32;
+            Line::Whole(Request::Verbosity { level, quiet })
+        }
         None => told(BAD_FORMAT, quiet),
     }
 }

@@ -189,3 +189,39 @@ fn who_has_not_said_who_it_is_may_not_begin_a_long_line() {
     unknown.send(&line);
     assert!(unknown.closed);
 }
+
+/// memcached 1.6.18 cut these to 32 bits. It took the first for a value of no bytes, and what
+/// followed for commands.
+#[test]
+fn a_number_that_does_not_fit_is_refused_and_never_cut() {
+    const FORMAT: &str = "CLIENT_ERROR bad command line format\r\n";
+    const EXPIRY: &str = "CLIENT_ERROR invalid exptime argument\r\n";
+    let mut server = Server::new(None);
+    say(&mut server, "set k 0 0 1\r\na\r\n");
+    // Nobody knows how much follows: it is read as commands, as behind any line that is none.
+    for len in ["4294967296", "4294967297", "2147483647", "-1", "99999999999999999999"] {
+        for line in [format!("set k 0 0 {len}"), format!("ms k {len}")] {
+            let told = say(&mut server, &format!("{line}\r\n\r\nmn\r\n"));
+            assert_eq!(told, format!("{FORMAT}ERROR\r\nMN\r\n"), "{line}");
+        }
+    }
+    // The length is known, so the value is dropped.
+    let told = say(&mut server, "ms k 8 F4294967296\r\nquit\r\nmn\r\nmn\r\n");
+    assert_eq!(told, format!("{FORMAT}MN\r\n"));
+    for line in ["touch k 4294967296", "gat 4294967296 k", "gats -2147483649 k"] {
+        assert_eq!(say(&mut server, &format!("{line}\r\n")), EXPIRY, "{line}");
+    }
+    let told = say(&mut server, "mg k T4294967296\r\nms k 2 T2147483648\r\nmn\r\nmn\r\n");
+    let token = "CLIENT_ERROR bad token in command line format\r\n";
+    assert_eq!(told, format!("{token}{token}MN\r\n"));
+    let told = say(&mut server, "cache_memlimit 10737418240\r\nverbosity 4294967296\r\n");
+    assert_eq!(told, "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\nOK\r\n");
+    assert_eq!(say(&mut server, "get k\r\n"), "VALUE k 0 1\r\na\r\nEND\r\n", "nothing changed it");
+}
+
+#[test]
+fn a_login_of_a_length_that_does_not_fit_ends_the_connection() {
+    let mut server = Server::new(Some("a:b"));
+    say(&mut server, "set auth 0 0 4294967299\r\na b\r\n");
+    assert!(server.closed);
+}
