@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
 
-use super::budget::{BufferShare, FREE, Signal};
+use super::budget::{BufferShare, FREE};
+use super::line::Signal;
 use super::outgoing::{Outgoing, SHARED_FROM};
 
 /// Answers may be this many bytes before the next request has to wait.
@@ -246,7 +247,24 @@ impl Answers {
 
     /// Waits until something has changed since the last call.
     pub async fn changed(&self) {
-        self.signal.wait().await;
+        self.share.wait(&self.signal).await;
+    }
+
+    /// The connection is about to carry out what it can.
+    pub fn begin_turn(&self) {
+        self.signal.begin_turn();
+    }
+
+    /// It has carried out what it can: if it waits for room, somebody has asked for it.
+    pub fn end_turn(&self) {
+        if self.signal.waits_in_vain() {
+            self.share.leave(&self.signal);
+        }
+    }
+
+    /// Whether it holds what other connections wait for.
+    pub fn holds_what_is_short(&self) -> bool {
+        self.share.holds_what_is_short()
     }
 
     /// Wakes the connection.
@@ -304,6 +322,7 @@ impl Answers {
     /// The connection is over: nobody waits for room any more.
     pub fn close(&self) {
         self.closed.set(true);
+        self.share.leave(&self.signal);
         self.wake_pieces();
     }
 
@@ -311,6 +330,7 @@ impl Answers {
     ///
     /// What stands behind it cannot be sent before it, so it is not waited for: an answer of which
     /// nothing is on its way goes on though its connection holds more than others leave room for.
+    /// One of which a piece is on its way takes no more than others leave.
     fn grants_piece(&self, number: u64, bytes: usize, signal: &Rc<Signal>) -> bool {
         let mut state = self.state.borrow_mut();
         if state.first != number {
@@ -318,10 +338,16 @@ impl Answers {
         }
         let waits = state.later[0].waits.as_ref().expect("its duty is still open");
         debug_assert_eq!(waits.granted, 0, "a piece is sent or given up before the next");
-        let under_way = state.ready.held() + state.sending + waits.granted;
-        let may_add = self.share.may_add(bytes, signal);
-        let stuck = under_way == 0 && state.bytes + self.input.get() > FREE;
-        if !(stuck || may_add && (under_way == 0 || under_way + bytes <= AHEAD)) {
+        let under_way = state.ready.held() + state.sending;
+        let may_add = match under_way {
+            0 if state.bytes + self.input.get() > FREE => {
+                self.share.leave(signal);
+                true
+            }
+            0 => self.share.may_add(bytes, signal),
+            _ => under_way + bytes <= AHEAD && self.share.may_add_to_spare(bytes),
+        };
+        if !may_add {
             return false;
         }
         state.later[0].waits.as_mut().expect("looked at above").granted += bytes;
@@ -342,13 +368,16 @@ impl Answers {
         self.account(state);
     }
 
+    /// Gives back what is granted to answer `number` and not used, if anything.
     fn forgo_piece(&self, number: u64) {
         let mut state = self.state.borrow_mut();
-        let place = (number - state.first) as usize;
-        let waits = state.later[place].waits.as_mut().expect("its duty is still open");
-        let granted = std::mem::take(&mut waits.granted);
-        state.bytes -= granted;
-        self.account(&state);
+        let place = number.checked_sub(state.first).map(|place| place as usize);
+        let waits = place.and_then(|place| state.later.get_mut(place)?.waits.as_mut());
+        let granted = waits.map_or(0, |waits| std::mem::take(&mut waits.granted));
+        if granted > 0 {
+            state.bytes -= granted;
+            self.account(&state);
+        }
     }
 }
 
@@ -383,28 +412,26 @@ impl Slot {
     }
 
     /// Waits until it is this answer's turn and there is room for a piece of so many bytes, which
-    /// count as held from then on. False: the connection is over.
-    pub async fn room_for_piece(&self, bytes: usize) -> bool {
-        let signal = Rc::<Signal>::default();
+    /// count as held until the piece is sent, or what this returns is dropped. `None`: the
+    /// connection is over.
+    pub async fn room_for_piece(&self, bytes: usize) -> Option<PieceRoom> {
+        let waiter = PieceWaiter { answers: &self.answers, signal: Rc::default() };
         while !self.answers.closed.get() {
-            if self.answers.grants_piece(self.number, bytes, &signal) {
-                return true;
+            if self.answers.grants_piece(self.number, bytes, &waiter.signal) {
+                let (answers, number) = (self.answers.clone(), self.number);
+                return Some(PieceRoom { answers, number });
             }
-            self.answers.wake_with_pieces(&signal);
-            signal.wait().await;
+            self.answers.wake_with_pieces(&waiter.signal);
+            self.answers.share.wait(&waiter.signal).await;
         }
-        false
+        None
     }
 
-    /// Sends a piece of the answer ahead; there was [room](Self::room_for_piece) for it.
-    pub fn piece(&self, write: impl FnOnce(&mut Outgoing)) {
+    /// Sends a piece of the answer ahead, for which there is room.
+    pub fn piece(&self, room: PieceRoom, write: impl FnOnce(&mut Outgoing)) {
+        debug_assert_eq!(room.number, self.number, "the room of another answer");
         self.answers.piece(self.number, write);
         self.answers.nudge();
-    }
-
-    /// Gives back the room for a piece that is not sent.
-    pub fn forgo_piece(&self) {
-        self.answers.forgo_piece(self.number);
     }
 
     /// Gives the answer that `write` appends.
@@ -417,6 +444,37 @@ impl Slot {
         self.answers.answer(self.number, write);
         self.given = true;
         self.answers.nudge();
+    }
+}
+
+/// Room for a piece of an answer. It is given back when this is dropped, unless the piece was sent
+/// or the answer given, which use it up.
+pub struct PieceRoom {
+    answers: Rc<Answers>,
+    number: u64,
+}
+
+impl Drop for PieceRoom {
+    fn drop(&mut self) {
+        self.answers.forgo_piece(self.number);
+    }
+}
+
+/// Who waits for room for a piece: in nobody's way once it does not any more.
+struct PieceWaiter<'a> {
+    answers: &'a Answers,
+    signal: Rc<Signal>,
+}
+
+impl Drop for PieceWaiter<'_> {
+    fn drop(&mut self) {
+        self.answers.share.leave(&self.signal);
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        self.share.leave(&self.signal);
     }
 }
 

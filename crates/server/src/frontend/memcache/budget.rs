@@ -1,32 +1,11 @@
 //! Bounds for the connections of a reactor: memory for requests and answers in flight, and the
-//! number of answers they may wait for.
-
-use std::cell::{Cell, RefCell};
+//! number of answers they may wait for. Who finds too little waits in a [`Line`].
+use std::cell::Cell;
 use std::rc::Rc;
 
 use afterglow_engine::device::AlignedBuf;
 
-use crate::reactor::Wake;
-
-/// Tells one task of this reactor that something has changed.
-#[derive(Default)]
-pub struct Signal {
-    wake: Wake,
-    raised: Cell<bool>,
-}
-
-impl Signal {
-    /// Something has changed.
-    pub fn raise(&self) {
-        self.raised.set(true);
-        self.wake.wake();
-    }
-
-    /// Waits until something has changed since this last returned.
-    pub async fn wait(&self) {
-        self.wake.until(|| self.raised.replace(false).then_some(())).await;
-    }
-}
+use super::line::{Line, Signal};
 
 /// What any connection may hold whatever the others do, in bytes.
 pub const FREE: usize = 64 * 1024;
@@ -42,14 +21,10 @@ pub const FREE: usize = 64 * 1024;
 /// What connections do not use of it this thread may use to keep [buffers](AlignedBuf::keep_long)
 /// that values were read into: for the next read, and until they have not been used for a while.
 pub struct BufferBudget {
-    limit: usize,
-    /// Answers that may be waited for.
-    answers: usize,
     /// What connections hold beyond [`FREE`].
-    used: Cell<usize>,
+    bytes: Line,
     /// Answers that connections wait for.
-    awaited: Cell<usize>,
-    waiting: RefCell<Vec<Rc<Signal>>>,
+    answers: Line,
 }
 
 /// What one connection holds.
@@ -62,32 +37,25 @@ pub struct BufferShare {
 impl BufferBudget {
     /// So many bytes, and so many answers that are waited for.
     pub fn new(limit: usize, answers: usize) -> Rc<Self> {
-        let (used, awaited, waiting) = Default::default();
         AlignedBuf::keep_long(limit);
-        Rc::new(BufferBudget { limit, answers, used, awaited, waiting })
+        Rc::new(BufferBudget { bytes: Line::new(limit), answers: Line::new(answers) })
     }
 
     /// Has this thread keep no more read buffers than connections leave room for.
     fn make_room(&self) {
-        AlignedBuf::keep_long(self.limit.saturating_sub(self.used.get()));
+        AlignedBuf::keep_long(self.bytes.left());
         AlignedBuf::give_back_long();
     }
 
     /// Whether somebody waits for others to give back.
     pub fn is_short(&self) -> bool {
-        !self.waiting.borrow().is_empty()
+        !self.bytes.is_empty() || !self.answers.is_empty()
     }
 
-    /// Raises `signal` when somebody gives back.
-    fn tell(&self, signal: &Rc<Signal>) {
-        let mut waiting = self.waiting.borrow_mut();
-        if !waiting.iter().any(|other| Rc::ptr_eq(other, signal)) {
-            waiting.push(signal.clone());
-        }
-    }
-
-    fn gave_back(&self) {
-        self.waiting.borrow_mut().drain(..).for_each(|signal| signal.raise());
+    /// What connections hold that counts.
+    #[cfg(test)]
+    pub fn used(&self) -> usize {
+        self.bytes.used()
     }
 
     /// A connection comes.
@@ -102,51 +70,67 @@ fn counted(held: usize) -> usize {
 }
 
 impl BufferShare {
-    /// Whether the connection may hold so many bytes more. If not, `signal` is raised when others
-    /// gave back.
-    pub fn may_add(&self, bytes: usize, signal: &Rc<Signal>) -> bool {
-        let wanted = counted(self.held.get() + bytes);
-        let others = self.budget.used.get() - counted(self.held.get());
-        // One object larger than the whole budget must get through alone.
-        let alone = self.budget.used.get() == 0;
-        let fits = wanted == 0 || alone || others + wanted <= self.budget.limit;
-        if !fits {
-            self.budget.tell(signal);
-        }
-        fits
+    /// How many bytes more count if the connection holds so many more.
+    fn need(&self, bytes: usize) -> usize {
+        counted(self.held.get() + bytes) - counted(self.held.get())
     }
 
-    /// Whether the connection may wait for one more answer. If not, `signal` is raised when others
-    /// were given.
+    /// Whether the connection may hold so many bytes more. If not, `signal` waits in line until it
+    /// may.
+    pub fn may_add(&self, bytes: usize, signal: &Rc<Signal>) -> bool {
+        self.budget.bytes.may_take(self.need(bytes), signal)
+    }
+
+    /// The same for what can wait: it takes what nobody waits for.
+    pub fn may_add_to_spare(&self, bytes: usize) -> bool {
+        self.budget.bytes.has_spare(self.need(bytes))
+    }
+
+    /// Whether the connection may wait for one more answer. If not, `signal` waits in line until it
+    /// may, and for nothing else.
     pub fn may_wait(&self, signal: &Rc<Signal>) -> bool {
-        let fits = self.awaited.get() == 0 || self.budget.awaited.get() < self.budget.answers;
-        if !fits {
-            self.budget.tell(signal);
+        let may = self.budget.answers.may_take(usize::from(self.awaited.get() > 0), signal);
+        if !may {
+            self.budget.bytes.leave(signal);
         }
-        fits
+        may
+    }
+
+    /// Waits until `signal` is raised, in its place of the lines that it is in.
+    pub async fn wait(&self, signal: &Signal) {
+        let waiting = signal.begin_wait();
+        if signal.is_in_line() {
+            // Its turn may have come while it could not go on.
+            self.budget.bytes.tell();
+            self.budget.answers.tell();
+        }
+        waiting.await;
+    }
+
+    /// `signal` waits for nothing more, whatever it asked for.
+    pub fn leave(&self, signal: &Rc<Signal>) {
+        self.budget.bytes.leave(signal);
+        self.budget.answers.leave(signal);
+    }
+
+    /// Whether it holds what others wait for.
+    pub fn holds_what_is_short(&self) -> bool {
+        let BufferBudget { bytes, answers } = &*self.budget;
+        counted(self.held.get()) > 0 && !bytes.is_empty()
+            || self.awaited.get() > 0 && !answers.is_empty()
     }
 
     /// The connection waits for so many answers now.
     pub fn set_awaited(&self, answers: usize) {
-        let before = self.awaited.replace(answers);
-        let awaited = &self.budget.awaited;
-        awaited.set(awaited.get() + answers - before);
-        if answers < before {
-            self.budget.gave_back();
-        }
+        self.budget.answers.change(self.awaited.replace(answers), answers);
     }
 
     /// The connection holds so many bytes now.
     pub fn set(&self, held: usize) {
-        let before = self.held.replace(held);
-        let used = &self.budget.used;
-        let (after, before_counted) = (counted(held), counted(before));
-        if after != before_counted {
-            used.set(used.get() + after - before_counted);
+        let (before, after) = (counted(self.held.replace(held)), counted(held));
+        if after != before {
+            self.budget.bytes.change(before, after);
             self.budget.make_room();
-        }
-        if held < before {
-            self.budget.gave_back();
         }
     }
 }
@@ -179,14 +163,13 @@ mod tests {
         assert!(b.may_add(FREE, &wake) && !b.may_add(2 * FREE, &wake));
         assert!(budget.is_short());
         a.set(4 * FREE);
-        assert!(!budget.is_short(), "who waited was told");
-        assert!(b.may_add(2 * FREE, &wake));
+        assert!(b.may_add(2 * FREE, &wake) && !budget.is_short());
         b.set(2 * FREE);
         assert!(!a.may_add(1, &wake));
         drop(b);
         assert!(a.may_add(1, &wake));
         drop(a);
-        assert_eq!(budget.used.get(), 0);
+        assert_eq!(budget.bytes.left(), 4 * FREE);
     }
 
     #[test]
@@ -228,15 +211,15 @@ mod tests {
         a.set_awaited(4);
         assert!(!a.may_wait(&wake) && b.may_wait(&wake), "whoever waits for nothing may");
         b.set_awaited(1);
-        assert!(!b.may_wait(&wake) && budget.is_short());
+        let other = Rc::new(Signal::default());
+        assert!(!b.may_wait(&other) && budget.is_short());
         a.set_awaited(3);
-        assert!(
-            !budget.is_short() && !b.may_wait(&wake),
-            "who waited was told, and looked too early"
-        );
+        assert!(!b.may_wait(&other), "there are as many still");
         drop(a);
-        assert!(b.may_wait(&wake));
+        assert!(b.may_wait(&other));
+        b.leave(&wake);
+        assert!(!budget.is_short());
         drop(b);
-        assert_eq!(budget.awaited.get(), 0);
+        assert_eq!(budget.answers.left(), 4);
     }
 }

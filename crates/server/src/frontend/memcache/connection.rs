@@ -12,7 +12,7 @@ use std::time::Instant;
 use afterglow_engine::Backpressure;
 use afterglow_memcache::{CloseReason, Decoded, Decoder, LogEntry};
 use compio::BufResult;
-use compio::buf::IoVectoredBuf;
+use compio::buf::{IntoInner, IoBuf, IoVectoredBuf};
 use compio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use futures_util::future::{Either, select};
 
@@ -97,6 +97,7 @@ pub async fn serve<S: Stream>(
         listener: ends.listener,
         last_request: front_end.store.now().into(),
         writing_since: None.into(),
+        moved: front_end.store.now().into(),
         holding_since: None.into(),
         dump: RefCell::default(),
         watching: false.into(),
@@ -179,17 +180,36 @@ struct MemcacheConnection<S> {
     over: bool,
 }
 
-/// Writes all of it; how many bytes that were, and what was written.
-async fn write<S: Stream>(stream: &mut S, mut out: Outgoing) -> (io::Result<()>, usize, Outgoing) {
-    if out.shared() > 0 {
-        let len = out.total_len();
-        let BufResult(result, out) = stream.write_vectored_all(out).await;
-        return (result, len, out);
+/// Writes all of it, and says each time that some of it was taken. How many bytes that were, and
+/// what was written.
+async fn write<S: Stream>(
+    stream: &mut S,
+    mut out: Outgoing,
+    moved: impl Fn(),
+) -> (io::Result<()>, usize, Outgoing) {
+    let (len, mut written) = (out.total_len(), 0);
+    while written < len {
+        let result = if out.shared() > 0 {
+            let BufResult(result, rest) = stream.write_vectored(out.slice(written)).await;
+            out = rest.into_inner();
+            result
+        } else {
+            let text = std::mem::take(out.text());
+            let BufResult(result, rest) = stream.write(text.slice(written..)).await;
+            out = Outgoing::of_text(rest.into_inner());
+            result
+        };
+        match result {
+            Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), len, out),
+            Ok(bytes) => {
+                written += bytes;
+                moved();
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (Err(error), len, out),
+        }
     }
-    let text = std::mem::take(out.text());
-    let len = text.len();
-    let BufResult(result, text) = stream.write_all(text).await;
-    (result, len, Outgoing::of_text(text))
+    (Ok(()), len, out)
 }
 
 /// What to do when nothing more can be done.
@@ -248,6 +268,7 @@ impl<S: Stream> MemcacheConnection<S> {
     fn execute(&mut self) -> Pause {
         let began = Instant::now();
         let mut done = 0;
+        self.answers.begin_turn();
         self.session.flush_if_due();
         let step = loop {
             if done == REQUESTS_PER_EVENT && self.start < self.input.len() {
@@ -303,6 +324,7 @@ impl<S: Stream> MemcacheConnection<S> {
             self.start += len;
             done += 1;
         };
+        self.answers.end_turn();
         if done > 0 {
             self.info.last_request.set(self.session.reactor_state.front_end.store.now());
         }
@@ -327,8 +349,10 @@ impl<S: Stream> MemcacheConnection<S> {
                 self.transport.seal(&mut text)?;
                 out = Outgoing::of_text(text);
             }
-            self.info.writing_since.set(Some(self.session.reactor_state.front_end.store.now()));
-            let (result, len, sent) = write(&mut self.stream, out).await;
+            let (info, store) = (&self.info, &self.session.reactor_state.front_end.store);
+            info.writing_since.set(Some(store.now()));
+            let moved = || info.moved.set(store.now());
+            let (result, len, sent) = write(&mut self.stream, out, moved).await;
             self.info.writing_since.set(None);
             result?;
             // Counted as sent before its memory goes: a read buffer is kept where there is room.
@@ -352,7 +376,11 @@ impl<S: Stream> MemcacheConnection<S> {
         // This prevents deadlock. The free bytes are enough for anything small, and held bytes are
         // enough for the rest of their request. A connection that asked for more while it holds
         // some could wait for another one that waits for it.
-        let wanted = least.max((rest + self.want).min(FREE));
+        let mut wanted = least.max((rest + self.want).min(FREE));
+        if rest < FREE && self.input.capacity() < wanted {
+            // A client that sends nothing is to hold nothing that others wait for.
+            wanted = wanted.min(FREE);
+        }
         if rest == 0 && self.input.capacity() > FREE && !self.decoder.is_parting() {
             self.input = Vec::new();
         }
@@ -399,6 +427,7 @@ impl<S: Stream> MemcacheConnection<S> {
             };
             let read = result?;
             self.session.reactor_state.metrics.bytes_received.add(read as u64);
+            self.info.moved.set(self.session.reactor_state.front_end.store.now());
             self.session.received = Instant::now();
             let open = match self.transport.is_tls() {
                 true => {

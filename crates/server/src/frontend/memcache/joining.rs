@@ -102,9 +102,8 @@ async fn join(
     }
     let mut writer = Writer::new(reactor_state, parts.head(len));
     // What is read, and what is put together of it.
-    if !slot.room_for_piece(2 * writer.head.held()).await {
-        return Err(MissReason::Abandoned);
-    }
+    let held = 2 * writer.head.held();
+    let room = slot.room_for_piece(held).await.ok_or(MissReason::Abandoned)?;
     for (head, bytes) in values {
         let Some(head) = head else {
             writer.add(bytes).await?;
@@ -115,7 +114,6 @@ async fn join(
                 Ok(part) => writer.add(&part).await?,
                 Err(reason) if reason.is_absence() && Some(head) == old_head => {
                     remove_head(reactor_state, &operation.key, &head).await;
-                    slot.forgo_piece();
                     return Ok(None);
                 }
                 Err(reason) => return Err(reason),
@@ -123,7 +121,7 @@ async fn join(
         }
     }
     let head = writer.end().await?;
-    slot.forgo_piece();
+    drop(room);
     publish(reactor_state, operation, found, head).await
 }
 

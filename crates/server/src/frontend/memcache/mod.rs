@@ -29,6 +29,7 @@ mod get;
 mod head;
 mod joining;
 mod limits;
+mod line;
 mod logged;
 mod metering;
 mod modify;

@@ -22,6 +22,10 @@ use crate::reactor::{FlashFile, read_flash};
 /// of the operations that may wait for a disk at once.
 const MAX_AWAITED: usize = 1 << 15;
 
+/// A connection that stands still for so long, in seconds, is cut when others wait for what it
+/// holds.
+pub(super) const STALL: u64 = 10;
+
 /// What the settings of its TLS are called.
 const TLS_OPTIONS: TlsOptions = TlsOptions { certificates: "--memcache-tls-cert", client_ca: None };
 
@@ -37,6 +41,8 @@ pub struct MemcacheReactorState {
     pub(super) handshakes: ClientHandshakes,
     /// What connections may hold.
     pub budget: Rc<BufferBudget>,
+    /// Seconds for which a client may stand still while others wait for what it holds.
+    pub patience: Cell<u64>,
     /// Where objects are put together for a store: one for all connections, for none needs it for
     /// longer than a store takes.
     pub scratch: Cell<Vec<u8>>,
@@ -58,6 +64,8 @@ pub struct Info {
     pub last_request: Cell<u64>,
     /// Since when a write has been under way.
     pub writing_since: Cell<Option<u64>>,
+    /// When a byte last came from its client or was taken by it.
+    pub moved: Cell<u64>,
     /// Since when it holds a part of a large request.
     pub holding_since: Cell<Option<u64>>,
     /// There while it is being answered with a dump and nobody else can be.
@@ -111,6 +119,7 @@ impl MemcacheReactorState {
             counts: front_end.config.metrics.memcache(),
             handshakes: ClientHandshakes::new(TLS_OPTIONS),
             budget: BufferBudget::new(buffers / reactors, MAX_AWAITED / reactors),
+            patience: STALL.into(),
             scratch: Cell::default(),
             flash: flash.collect(),
             connections: RefCell::default(),

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use afterglow_engine::{Change, Hit, MissReason};
 use bytes::Bytes;
 
-use super::answers::Slot;
+use super::answers::{PieceRoom, Slot};
 use super::driving::drive;
 use super::head::Head;
 use super::object;
@@ -23,6 +23,7 @@ use super::reading::read_part;
 pub struct FirstPart {
     head: Head,
     bytes: Bytes,
+    room: PieceRoom,
 }
 
 /// Looks whether the value of `hit` is there, and reads its first part once the answer's turn has
@@ -39,25 +40,22 @@ pub async fn first_part(
 ) -> Result<Option<FirstPart>, MissReason> {
     let parts = &reactor_state.front_end.store.parts;
     let head = object::head(hit).ok_or(MissReason::Corrupt)?;
-    let found = match parts.presence(&head) {
+    let reason = match parts.presence(&head) {
         Presence::There if !shows => return Ok(None),
-        Presence::There if !slot.room_for_piece(head.held()).await => {
-            return Err(MissReason::Abandoned);
+        Presence::There => {
+            let room = slot.room_for_piece(head.held()).await.ok_or(MissReason::Abandoned)?;
+            match read_part(reactor_state, &head, 0).await {
+                Ok(bytes) => return Ok(Some(FirstPart { head, bytes, room })),
+                Err(reason) => reason,
+            }
         }
-        Presence::There => read_part(reactor_state, &head, 0).await,
-        Presence::Gone => Err(MissReason::Absent),
-        Presence::Unknown(reason) => Err(reason),
+        Presence::Gone => MissReason::Absent,
+        Presence::Unknown(reason) => reason,
     };
-    if found.is_err() {
-        // The change may be made again and ask for room again: nobody else would give this back.
-        slot.forgo_piece();
+    if reason.is_absence() {
+        remove_head(reactor_state, key, &head).await;
     }
-    match found {
-        Ok(bytes) => return Ok(Some(FirstPart { head, bytes })),
-        Err(reason) if reason.is_absence() => remove_head(reactor_state, key, &head).await,
-        Err(_) => {}
-    }
-    Err(found.map(|_| ()).expect_err("returned above"))
+    Err(reason)
 }
 
 /// Sends a value whose first part is read, in the gap of `text`.
@@ -68,20 +66,18 @@ pub async fn send(
     first: FirstPart,
     text: Outgoing,
 ) {
-    let FirstPart { head, bytes } = first;
+    let FirstPart { head, bytes, room } = first;
     let parts = &reactor_state.front_end.store.parts;
     let (before, after) = text.around_gap();
-    slot.piece(|out| {
+    slot.piece(room, |out| {
         out.text().extend_from_slice(&before);
         out.push_whole(&bytes);
     });
     drop(bytes);
     for n in 1..head.count() {
-        if !slot.room_for_piece(head.held()).await {
-            return;
-        }
+        let Some(room) = slot.room_for_piece(head.held()).await else { return };
         match read_part(reactor_state, &head, n).await {
-            Ok(bytes) => slot.piece(|out| out.push_whole(&bytes)),
+            Ok(bytes) => slot.piece(room, |out| out.push_whole(&bytes)),
             Err(reason) => {
                 reactor_state.counts.parts_lost.inc();
                 parts.tell_lost(n, reason);

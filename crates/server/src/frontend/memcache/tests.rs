@@ -31,6 +31,7 @@ use crate::reactor::{Driver, Reactors, ReactorsConfig};
 mod changes;
 mod dumps;
 mod large;
+mod room;
 mod watches;
 
 /// Only so that a fault ends a test instead of hanging it.

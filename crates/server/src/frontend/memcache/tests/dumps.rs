@@ -125,13 +125,13 @@ fn who_reads_nothing_of_a_dump_keeps_no_other_from_one_for_ever() {
         assert!(Instant::now() < until, "the dump's first piece is not on its way");
         std::thread::yield_now();
     };
-    look(&opened, since + watch::STALL);
+    look(&opened, since + super::super::reactor_state::STALL);
     assert_eq!(writing_since(), Some(since), "nobody else wants one");
     other.send("lru_crawler mgdump all\r\n");
     assert_eq!(other.line(), "BUSY currently processing crawler request");
-    look(&opened, since + watch::STALL - 1);
+    look(&opened, since + super::super::reactor_state::STALL - 1);
     assert_eq!(writing_since(), Some(since), "it may still go on to read");
-    look(&opened, since + watch::STALL);
+    look(&opened, since + super::super::reactor_state::STALL);
     assert_eq!(holder.read(&mut [0]).unwrap(), 0, "its connection ends");
     while Turn::take(&opened.front_end.front_end.dump_turn).is_none() {
         assert!(Instant::now() < until, "the turn does not end");

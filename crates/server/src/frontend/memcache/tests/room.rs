@@ -1,0 +1,109 @@
+//! Clients that stand still beside others that want the memory which they hold.
+
+use std::sync::atomic::AtomicBool;
+
+use super::super::parts;
+use super::super::reactor_state::STALL;
+use super::super::watch;
+use super::large::{Large, lines};
+use super::*;
+
+/// Room for three parts at a time.
+fn narrow() -> Large {
+    let mut large = Large::unopened(Durability::WriteBack);
+    (large.segment, large.max_item) = (1 << 20, 16 << 20);
+    large.part = parts::part_len(1 << 20);
+    large.start();
+    large
+}
+
+/// Has the reactor say something of its state.
+fn ask<T: Send + 'static>(
+    large: &Large,
+    ask: impl FnOnce(&MemcacheReactorState) -> T + Send + 'static,
+) -> T {
+    let (_, front_end, reactors) = large.open.as_ref().unwrap();
+    let front_end = front_end.front_end.clone();
+    let ask = move || async move { ask(&MemcacheReactorState::of(&front_end)) };
+    reactors.block_on(0, ask).expect("the reactor runs")
+}
+
+#[test]
+fn who_announces_much_and_sends_nothing_holds_nothing() {
+    let large = narrow();
+    let silent: Vec<Client> = (0..40)
+        .map(|n| {
+            let mut client = large.connect();
+            client.send(&format!("mn\r\nset s{n} 0 0 1000000\r\n"));
+            assert_eq!(client.line(), "MN");
+            client
+        })
+        .collect();
+    let (mut client, value) = (large.connect(), lines(60_000));
+    for _ in 0..5 {
+        assert_eq!(client.set("set k 0 0 960000", &value), "STORED");
+        assert!(client.get("k").as_ref() == Some(&value));
+    }
+    let held = |state: &MemcacheReactorState| (state.budget.is_short(), state.budget.used());
+    assert_eq!(ask(&large, held), (false, 0));
+    drop(silent);
+}
+
+#[test]
+fn clients_that_read_nothing_lose_their_room_the_sooner_the_longer_others_wait() {
+    let large = narrow();
+    let value = lines(700_000);
+    assert_eq!(large.connect().set("set k 0 0 11200000", &value), "STORED");
+    // More than fits what the kernel keeps of a connection.
+    let silent: Vec<Client> = (0..20)
+        .map(|_| {
+            let mut client = large.connect();
+            client.send("mn\r\nget k\r\n");
+            assert_eq!(client.line(), "MN");
+            client
+        })
+        .collect();
+    let mut client = large.connect();
+    let from = client.0.get_ref().local_addr().unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let reading = std::thread::spawn({
+        let done = done.clone();
+        move || {
+            let found = client.get("k");
+            done.store(true, Ordering::Release);
+            found
+        }
+    });
+    let peer = FrontEndAddress::Tcp(from).to_string();
+    // Who reads is never looked at while it has something to read: only others stand still.
+    let look = move |state: &MemcacheReactorState, peer: &str| {
+        let connections = state.connections();
+        let reader = connections.iter().find(|info| info.peer == peer)?;
+        let waits = state.budget.is_short() && reader.writing_since.get().is_none();
+        let newest = connections.iter().map(|info| info.moved.get()).max()?;
+        let (patience, before) = (state.patience.get(), state.counts.stalled_connections.get());
+        if waits {
+            watch::look(state, newest + patience);
+        }
+        (state.counts.stalled_connections.get() > before).then_some(patience)
+    };
+    let mut patience = Vec::new();
+    while !done.load(Ordering::Acquire) {
+        let peer = peer.clone();
+        patience.extend(ask(&large, move |state| look(state, &peer)));
+        std::thread::yield_now();
+    }
+    assert!(reading.join().unwrap().as_ref() == Some(&value));
+    let shrinks = patience.windows(2).all(|two| two[1] <= (two[0] / 2).max(2));
+    assert!(patience.len() > 2 && shrinks, "{patience:?}");
+    drop(silent);
+    let rests = |state: &MemcacheReactorState| {
+        watch::look(state, state.front_end.store.now());
+        state.patience.get()
+    };
+    let until = Instant::now() + TIMEOUT;
+    while ask(&large, rests) != STALL {
+        assert!(Instant::now() < until, "nobody waits any more");
+        std::thread::yield_now();
+    }
+}
