@@ -75,7 +75,17 @@ HISTORIES = {
         "settings::tests",
         "write::tests",
     ],
+    "server": [
+        "memcache::answers::tests",
+        "memcache::budget::tests",
+        "memcache::head::tests",
+        "memcache::line::tests",
+        "memcache::tests::large",
+        "memcache::tests::room",
+    ],
 }
+# Packages that are not called as the folder of their crate.
+PACKAGES = {"server": "afterglow"}
 SEEDS = 20_000
 TIMEOUT = 900
 
@@ -141,7 +151,7 @@ def build(crates, models=False):
     compiler said.
     """
     command = "cargo test --locked --profile soak --lib --no-run --message-format=json".split()
-    command += [f"-pafterglow-{crate}" for crate in crates]
+    command += [f"-p{PACKAGES.get(crate, f'afterglow-{crate}')}" for crate in crates]
     env = os.environ | {"CARGO_TARGET_DIR": str(MODELS_BUILD if models else BUILD)}
     if models:
         env["RUSTFLAGS"] = "--cfg loom"
@@ -154,7 +164,8 @@ def build(crates, models=False):
         return None, "\n".join(errors) or result.stderr
     built = [json.loads(line) for line in result.stdout.splitlines()]
     executables = {b["target"]["name"]: b["executable"] for b in built if b.get("executable")}
-    return {crate: executables[f"afterglow_{crate}"] for crate in crates}, None
+    named = {crate: PACKAGES.get(crate, f"afterglow-{crate}").replace("-", "_") for crate in crates}
+    return {crate: executables[name] for crate, name in named.items()}, None
 
 
 def simulate(binary, test, number, seeds, of=(0, 1)):
