@@ -198,10 +198,12 @@ impl World {
             };
             let now = node.clock(self.now);
             let serves = member.map().is_some_and(|m| member.custody().serves(m, owner, number));
-            // A move may be under way; it must not be for long.
-            let moves = member.custody().leaving().is_some() && now < member.handed() + REACHES
-                || self.now < self.changed + 200 * MS;
-            if now >= member.lease_end() || !(serves || moves) {
+            // A move may be under way; it must not be for long. Who has heard of a joiner has a lease
+            // once that has answered its next PING.
+            let has_changed = self.now < self.changed + self.config.ping + 200 * MS;
+            let moves = member.custody().leaving().is_some() && now < member.handed() + REACHES;
+            let is_led = now < member.lease_end() || has_changed;
+            if !is_led || !(serves || moves || has_changed) {
                 return Err(format!("{owner:?} does not serve shard {number}: {}", shown(map)));
             }
         }

@@ -11,8 +11,8 @@ use uuid::Uuid;
 const RACK: &str = "rack1";
 
 /// For so long drivers that never learn new tokens see a node that died. When it is back, what they
-/// know of it is right again.
-const REMEMBERED: Duration = Duration::from_secs(3_600);
+/// know of it is right again. No longer: who connects meanwhile tries to reach it too.
+const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// An instance as drivers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl RingView {
         self
     }
 
-    /// Nodes that died within the last hour.
+    /// Nodes that died within the last ten minutes.
     pub fn absent(&self, now: Instant) -> impl Iterator<Item = &RingNode> {
         let remembered = self.absent.iter().filter(move |absent| absent.is_remembered(now));
         remembered.map(|absent| &absent.node)

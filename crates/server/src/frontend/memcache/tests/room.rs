@@ -39,6 +39,8 @@ fn who_announces_much_and_sends_nothing_holds_nothing() {
             client
         })
         .collect();
+    let used = |state: &MemcacheReactorState| state.budget.used();
+    assert_eq!(ask(&large, used), 0, "what is announced alone is held for nobody");
     let (mut client, value) = (large.connect(), lines(60_000));
     for _ in 0..5 {
         assert_eq!(client.set("set k 0 0 960000", &value), "STORED");
