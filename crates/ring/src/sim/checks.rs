@@ -198,8 +198,8 @@ impl World {
             };
             let now = node.clock(self.now);
             let serves = member.map().is_some_and(|m| member.custody().serves(m, owner, number));
-            // A move may be under way; it must not be for long. Who has heard of a joiner has a lease
-            // once that has answered its next PING.
+            // A move may be under way; it must not be for long. Who has heard of a joiner has a
+            // lease once that has answered its next PING.
             let has_changed = self.now < self.changed + self.config.ping + 200 * MS;
             let moves = member.custody().leaving().is_some() && now < member.handed() + REACHES;
             let is_led = now < member.lease_end() || has_changed;

@@ -138,9 +138,18 @@ impl Answers {
         Slot { answers: self.clone(), number, given: false }
     }
 
+    /// Says what the connection holds now.
+    ///
+    /// The race with a piece that waits in line: it asked while its connection held little, and its
+    /// connection came to hold what others wait for. Then the piece goes on without room, so it is
+    /// told. Otherwise both would wait for each other.
     fn account(&self, state: &QueueState) {
-        self.share.set(state.bytes + self.input.get());
+        let held = state.bytes + self.input.get();
+        self.share.set(held);
         self.share.set_awaited(state.waiting);
+        if held > FREE {
+            self.wake_pieces();
+        }
     }
 
     /// Says how many bytes of requests wait for their rest.
@@ -149,9 +158,14 @@ impl Answers {
         self.account(&self.state.borrow());
     }
 
-    /// Whether there is room for so many bytes more of a request.
+    /// Whether there is room for so many bytes more of a request. Who may read waits for no room:
+    /// it holds up nobody until its client sends.
     pub fn may_read(&self, bytes: usize) -> bool {
-        self.share.may_add(bytes, &self.signal)
+        let may = self.share.may_add(bytes, &self.signal);
+        if may {
+            self.share.leave(&self.signal);
+        }
+        may
     }
 
     /// Whether another answer of about so many bytes may be added. If not, the connection is woken
@@ -488,105 +502,5 @@ impl Drop for Slot {
 }
 
 #[cfg(test)]
-mod tests {
-    use afterglow_memcache::Sink;
-
-    use super::super::budget::BufferBudget;
-    use super::super::outgoing::SharingSink;
-    use super::*;
-
-    fn answers() -> Rc<Answers> {
-        Answers::new(BufferBudget::new(1 << 30, 1 << 30).share(), 0)
-    }
-
-    fn give(slot: Slot, text: &str) {
-        slot.answer(|out| out.extend_from_slice(text.as_bytes()));
-    }
-
-    fn taken(answers: &Answers) -> String {
-        let mut out = Outgoing::default();
-        answers.take(&mut out);
-        answers.sent(out.held());
-        String::from_utf8(out.into_text()).unwrap()
-    }
-
-    fn push(answers: &Answers, text: &str) {
-        answers.push(|out| out.extend_from_slice(text.as_bytes()));
-    }
-
-    #[test]
-    fn answers_leave_in_the_order_of_their_requests() {
-        let answers = answers();
-        push(&answers, "a");
-        let b = answers.reserve(b"b", false, 9);
-        push(&answers, "c");
-        push(&answers, "d");
-        let e = answers.reserve(b"e", false, 9);
-        assert_eq!(taken(&answers), "a");
-        give(e, "e");
-        assert_eq!(taken(&answers), "");
-        give(b, "b");
-        push(&answers, "f");
-        assert_eq!(taken(&answers), "bcdef");
-        assert!(answers.is_complete() && answers.state.borrow().bytes == 0);
-    }
-
-    #[test]
-    fn reads_go_side_by_side_and_changes_wait() {
-        let answers = answers();
-        let read = answers.reserve(b"r", false, 0);
-        let change = answers.reserve(b"w", true, 0);
-        assert!(!answers.conflicts(b"r", false) && answers.conflicts(b"r", true));
-        assert!(answers.conflicts(b"w", false) && !answers.conflicts(b"x", true));
-        give(read, "");
-        give(change, "");
-        assert!(!answers.conflicts(b"r", true) && !answers.conflicts(b"w", false));
-    }
-
-    #[test]
-    fn a_long_value_is_held_with_what_it_was_read_into_until_it_is_sent() {
-        let answers = answers();
-        let value = bytes::Bytes::from(vec![b'v'; 2 * SHARED_FROM]);
-        let capacity = value.len() + 5000;
-        let first = answers.reserve(b"a", false, 10);
-        let slots = [b"b", b"c"].map(|key| answers.reserve(key, false, capacity));
-        for slot in slots {
-            slot.answer_sharing(|out| SharingSink::new(out, &value).value(&value));
-        }
-        let bytes = || answers.state.borrow().bytes;
-        assert_eq!(bytes(), 10 + 2 * capacity);
-        give(first, "first");
-        assert_eq!(bytes(), 5 + 2 * capacity);
-        // One from memory holds no more than itself.
-        answers.push_sharing(|out| SharingSink::new(out, &value).value(&value));
-        let mut out = Outgoing::default();
-        assert!(answers.take(&mut out) && out.shared() == 3);
-        assert_eq!((out.held(), bytes()), (5 + 2 * capacity + value.len(), out.held()));
-        answers.sent(out.held());
-        assert_eq!((bytes(), out.into_text().len()), (0, 5 + 3 * value.len()));
-    }
-
-    #[test]
-    fn whoever_waits_for_room_is_noted_once() {
-        let answers = answers();
-        let signal = Rc::<Signal>::default();
-        (0..100).for_each(|_| answers.wake_with_pieces(&signal));
-        assert_eq!(answers.pieces.borrow().len(), 1);
-        answers.wake_pieces();
-        assert!(answers.pieces.borrow().is_empty());
-    }
-
-    #[test]
-    fn what_is_not_read_holds_up_the_next_request() {
-        let answers = answers();
-        assert!(answers.has_room(2 * MAX_BYTES), "a single answer may be as large as it is");
-        let slot = answers.reserve(b"k", false, MAX_BYTES);
-        assert!(!answers.has_room(1));
-        give(slot, "0123456789");
-        assert!(answers.has_room(1) && !answers.has_room(MAX_BYTES));
-        let slots: Vec<_> = (0..MAX_WAITING).map(|_| answers.reserve(b"k", false, 0)).collect();
-        assert!(!answers.has_room(1));
-        drop(slots);
-        assert!(answers.is_broken(), "nobody will ever give those answers");
-    }
-}
+#[path = "answers_tests.rs"]
+mod tests;
