@@ -108,11 +108,11 @@ CACHED = (
     "SELECT v AS other, k FROM {t} WHERE k = 1 AND c = 2",
     "SELECT * FROM {t}_static WHERE k = 1 AND c = 1",
     "SELECT * FROM {t} WHERE k = 1",
+    "SELECT count(*) FROM {t} WHERE k = 1",
 )
 PASSED = (
     "SELECT s FROM {t}_static WHERE k = 1 AND c = 1",
     "SELECT * FROM {t}",
-    "SELECT count(*) FROM {t} WHERE k = 1",
     "SELECT count(*) FROM {t}",
     "SELECT JSON * FROM {t} WHERE k = 1 AND c = 1",
     "SELECT release_version, cluster_name, partitioner, cql_version FROM system.local",
