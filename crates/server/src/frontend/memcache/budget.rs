@@ -1,5 +1,6 @@
 //! Bounds for the connections of a reactor: memory for requests and answers in flight, and the
 //! number of answers they may wait for. Who finds too little waits in a [`Line`].
+
 use std::cell::Cell;
 use std::rc::Rc;
 

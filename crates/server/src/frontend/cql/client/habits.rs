@@ -35,13 +35,6 @@ impl DriverHabits {
 mod tests {
     use super::*;
 
-    const NONE: DriverHabits = DriverHabits {
-        reads_racks: false,
-        forgets_nothing: false,
-        is_idle: false,
-        keeps_tokens: false,
-    };
-
     #[test]
     fn drivers_are_known_by_the_names_that_they_have_had() {
         for name in ["DataStax Python Driver", "Apache Cassandra Python Driver"] {
@@ -49,13 +42,13 @@ mod tests {
             assert!(habits.reads_racks && habits.is_idle && !habits.keeps_tokens, "{name}");
         }
         let node = DriverHabits::of(Some("DataStax Node.js Driver for Apache Cassandra"));
-        let expected = DriverHabits { keeps_tokens: true, forgets_nothing: true, ..NONE };
-        assert_eq!(node, expected);
+        let none = DriverHabits::default();
+        assert_eq!(node, DriverHabits { keeps_tokens: true, forgets_nothing: true, ..none });
         for name in ["github.com/gocql/gocql", "Apache GoCQL Driver"] {
             assert!(DriverHabits::of(Some(name)).forgets_nothing, "{name}");
         }
         for name in [None, Some("Apache Cassandra Java Driver")] {
-            assert_eq!(DriverHabits::of(name), NONE);
+            assert_eq!(DriverHabits::of(name), none);
         }
     }
 }
