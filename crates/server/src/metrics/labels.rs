@@ -222,6 +222,16 @@ label! {
     }
 }
 
+impl CarriedFrom {
+    /// As the hit of which tier a row from there counts.
+    pub fn tier(self) -> Tier {
+        match self {
+            Self::Here => Tier::Flash,
+            Self::OldOwner => Tier::Ring,
+        }
+    }
+}
+
 label! {
     /// Why partitions were quarantined.
     QuarantineReason = "reason" of "cql" {

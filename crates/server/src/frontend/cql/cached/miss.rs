@@ -21,7 +21,7 @@ use super::FillWaiter;
 use super::awaited::{SoughtUnit, Waited};
 use super::fill::FillShape;
 use super::level::Need;
-use super::read::{Pending, Terms, allow, ask, is_allowed, tier_of};
+use super::read::{Pending, Terms, allow, ask, is_allowed, path_of, tier_of};
 use super::ring::carried;
 use super::sought::may_be_in_unit;
 use super::state::CachedState;
@@ -213,11 +213,7 @@ impl Filler<'_> {
         let terms = (permission, asked_at, weak);
         if let Some((filled, from)) = self.carried(permission).await {
             let (_, row) = self.install(filled, terms, ticket);
-            let path = match from {
-                CarriedFrom::Here => Path::Flash,
-                CarriedFrom::OldOwner => Path::Ring,
-            };
-            return brought(row, path);
+            return brought(row, path_of(from.tier()));
         }
         count.note(self.request, reason);
         let filled = self.fill(asked_at.unix, FillShape::Row).await;

@@ -38,7 +38,7 @@ use crate::frontend::cql::cached::state::CachedState;
 use crate::frontend::cql::cluster::login::{Login, User};
 use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::{Cluster, CqlReactorState, CqlShared};
-use crate::metrics::FillOutcome;
+use crate::metrics::{CarriedFrom, FillOutcome, MissReason};
 
 /// Nodes of the database that a fill tries.
 const MOST_TRIED: usize = 2;
@@ -112,8 +112,8 @@ impl Owner {
             Err(answer) => return answer,
         };
         let row = match self.look_up(&question).await {
-            Some(row) => Some(row),
-            None => self.missed(&question).await,
+            Ok(row) => Some(row),
+            Err(reason) => self.missed(&question, reason).await,
         };
         row.map_or(Answer::Pass, |row| Answer::Row(Some(row.bytes().to_vec())))
     }
@@ -151,31 +151,25 @@ impl Owner {
         }
     }
 
-    async fn look_up(&self, question: &Question) -> Option<Row> {
+    async fn look_up(&self, question: &Question) -> Result<Row, MissReason> {
         let reactor_state = CqlReactorState::of(&self.front_end);
         let metrics = &reactor_state.metrics;
         let Question { key, permission, .. } = question;
         let read = question.read();
         let (shared, permission, need) = (&self.shared, *permission, Need::Nothing);
         let sought = Sought { shared, read, key, permission, need };
-        let found = match sought.look_up() {
-            Found::Row(row, tier) => Ok((row, tier)),
-            Found::Flash(flash) => sought.read(flash, metrics).await,
-            Found::Missing(reason) => Err(reason),
+        let (row, tier) = match sought.look_up() {
+            Found::Row(row, tier) => (row, tier),
+            Found::Flash(flash) => sought.read(flash, metrics).await?,
+            Found::Missing(reason) => return Err(reason),
         };
-        match found {
-            Ok((row, tier)) => {
-                metrics.hits.inc(tier);
-                Some(row)
-            }
-            Err(reason) => {
-                metrics.misses.inc(reason);
-                None
-            }
-        }
+        metrics.hits.inc(tier);
+        Ok(row)
     }
 
-    async fn missed(&self, question: &Question) -> Option<Row> {
+    /// `reason`: why the lookup found nothing to serve. Each question counts as one miss, or as a
+    /// hit if the row was carried over.
+    async fn missed(&self, question: &Question, reason: MissReason) -> Option<Row> {
         let mut hears = None;
         let waiter = || {
             let (sender, receiver) = oneshot::channel();
@@ -183,14 +177,30 @@ impl Owner {
             sender
         };
         let Question { table, key, permission, .. } = question;
-        match self.shared.cache.join(table, key, *permission, waiter) {
-            Join::Lead(ticket) => self.lead(question, ticket).await,
+        let reactor_state = CqlReactorState::of(&self.front_end);
+        let metrics = &reactor_state.metrics;
+        let join = self.shared.cache.join(table, key, *permission, waiter);
+        if let Join::Lead(ticket) = join {
+            let (row, from) = self.lead(question, ticket).await.unzip();
+            match from.flatten() {
+                Some(from) => metrics.hits.inc(from.tier()),
+                None => metrics.misses.inc(reason),
+            }
+            return row;
+        }
+        metrics.misses.inc(reason);
+        match join {
             Join::Wait => hears?.await.ok()?.row(),
-            Join::Bypass(_) => None,
+            _ => None,
         }
     }
 
-    async fn lead(&self, question: &Question, ticket: Ticket<FillWaiter>) -> Option<Row> {
+    /// The row, and where it was carried over from if the database was not asked.
+    async fn lead(
+        &self,
+        question: &Question,
+        ticket: Ticket<FillWaiter>,
+    ) -> Option<(Row, Option<CarriedFrom>)> {
         let weak = self.ring.may_fill(question.token)?;
         // The terms are of the epoch that the permission is of: epochs only grow, and it is the
         // same before and after.
@@ -202,8 +212,9 @@ impl Owner {
         let reactor_state = CqlReactorState::of(&self.front_end);
         let (fingerprint, metrics) = (question.read().fingerprint, &reactor_state.metrics);
         let found = carried(&self.shared, &question.key, fingerprint, metrics).await;
-        if let Some((filled, _)) = found {
-            return self.install(question, filled, (asked_at, weak), ticket).1;
+        if let Some((filled, from)) = found {
+            let (_, row) = self.install(question, filled, (asked_at, weak), ticket);
+            return Some((row?, Some(from)));
         }
         let limit = Duration::from_micros(self.ring.config().get).min(self.shared.fills.timeout);
         let filled = compio::time::timeout(limit, self.fill(question, asked_at)).await;
@@ -214,7 +225,7 @@ impl Owner {
         };
         let (installed, row) = self.install(question, filled, (asked_at, weak), ticket);
         fills.inc(installed.into());
-        row
+        Some((row?, None))
     }
 
     fn install(
