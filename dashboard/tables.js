@@ -77,10 +77,11 @@ const unlinked = ({ members }) => members.filter(({ linked }) => linked === fals
 
 function ringTile(ring) {
   const away = unlinked(ring);
-  const detail = ring.lease_seconds > 0
-    ? `${count(owned(ring))} of ${count(ring.shards)} shards here`
-    : "no lease: reads pass through";
-  const bad = ring.lease_seconds <= 0 || away > 0 || ring.unowned > 0;
+  const lacksLease = ring.lease_seconds <= 0 && !ring.left;
+  const detail = ring.left ? "this instance has left"
+    : lacksLease ? "no lease: reads pass through"
+      : `${count(owned(ring))} of ${count(ring.shards)} shards here`;
+  const bad = lacksLease || away > 0 || ring.unowned > 0;
   return tile("Ring", `${count(ring.members.length)} members`,
     bad ? make("span", { class: "warn" }, away > 0 ? `no link to ${count(away)}` : detail)
       : detail, bar("shards here", [owned(ring) / Math.max(1, ring.shards), "dram"]));
@@ -193,8 +194,9 @@ function ringFacts(ring) {
   return [
     ["Name", ring.name],
     ["Map", `version ${count(ring.version)}`],
-    ["May serve its shards", ring.lease_seconds > 0
-      ? `for ${ring.lease_seconds.toFixed(1)} s` : "not now", ring.lease_seconds <= 0],
+    ring.left ? ["Left", "restart this instance to have it join again"]
+      : ["May serve its shards", ring.lease_seconds > 0
+        ? `for ${ring.lease_seconds.toFixed(1)} s` : "not now", ring.lease_seconds <= 0],
     ["Shards here", `${count(owned(ring))} of ${count(ring.shards)}`],
     ["Shards of nobody", count(ring.unowned), ring.unowned > 0],
   ];

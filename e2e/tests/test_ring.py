@@ -77,6 +77,9 @@ def test_an_instance_that_leaves_hands_its_rows_over(pair, table):
     with connect(owner) as session:
         put(session, table, 7, 1)
     assert pair.command(owner, "leave") == "it has left the ring\n"
+    assert "LEFT THE RING: stop it, or restart it" in pair.command(owner, "status")
+    poll("its metrics", lambda: owner.metrics().total("afterglow_ring_left") == 1, 30)
+    assert other.metrics().total("afterglow_ring_left") == 0
     poll("the other to be alone", lambda: len(pair.status(other)["members"]) == 1, 30)
     assert pair.shards(other) == 4096
     with connect(owner) as left, connect(other) as session:

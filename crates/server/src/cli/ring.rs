@@ -81,7 +81,7 @@ fn leave(arguments: &ArgMatches) -> Result<(), Failure> {
     let seconds = *arguments.get_one::<u64>("timeout").expect("it has a default");
     let deadline = Instant::now() + Duration::from_secs(seconds);
     let mut status: RingStatus = ask(&directory, "ring leave").map_err(failed)?;
-    while let Some(shards) = owned(&status) {
+    while let Some(shards) = status.owned() {
         if Instant::now() >= deadline {
             let database = confirmed(&status);
             return Err(failed(format!(
@@ -102,24 +102,25 @@ fn confirmed(status: &RingStatus) -> String {
     }
 }
 
-/// How many shards the asked instance owns; `None` when it is no member.
-fn owned(status: &RingStatus) -> Option<usize> {
-    status.members.iter().find(|member| member.id == status.me).map(|member| member.shards)
-}
-
 fn text(status: &RingStatus) -> String {
     let mut out = String::new();
     let lease = match status.lease_ms {
+        _ if status.has_left() => "left: it answers from the database and the others".to_owned(),
         0 => "no lease: reads pass through".to_owned(),
         left => format!("lease for {left} ms"),
     };
     // Writing to a string cannot fail, here and below.
     let _ = writeln!(out, "ring {}, map version {}, {lease}", status.name, status.version);
-    if status.confirmed_ms.is_none_or(|ms| ms > LATE_MS) {
+    if status.has_left() {
+        out.push_str("  LEFT THE RING: stop it, or restart it to have it join again\n");
+    } else if status.confirmed_ms.is_none_or(|ms| ms > LATE_MS) {
         let _ = writeln!(out, "  NOT CONFIRMED: {}; its lease ends at 60 s", confirmed(status));
         if let Some(why) = &status.trouble {
             let _ = writeln!(out, "  WHY: {why}");
         }
+    }
+    if let Some(shards) = status.owned().filter(|_| status.leaving) {
+        let _ = writeln!(out, "  LEAVES THE RING: {shards} shards are still its own");
     }
     for difference in &status.differs {
         let _ = writeln!(out, "  READS PASS THROUGH: {difference}");
@@ -184,6 +185,7 @@ mod tests {
             version: 7,
             lease_ms: 1_200,
             confirmed_ms: Some(7_000),
+            leaving: false,
             shards: 4_096,
             unowned: 0,
             trouble: None,
@@ -196,7 +198,7 @@ mod tests {
         let shown = text(&status);
         assert!(shown.starts_with("ring shop, map version 7, lease for 1200 ms\n"), "{shown}");
         assert!(shown.contains("this instance") && shown.contains("DOWN"), "{shown}");
-        assert_eq!(owned(&status), Some(2_048));
+        assert_eq!(status.owned(), Some(2_048));
         assert!(!shown.contains("CONFIRMED"), "{shown}");
         status.confirmed_ms = Some(41_999);
         assert!(
@@ -216,7 +218,12 @@ mod tests {
         assert!(shown.contains("DOWN  other table-policy\n"), "{shown}");
         status.members[1].clock_drifts = true;
         assert!(text(&status).contains("table-policy  ITS CLOCK DRIFTS\n"), "{shown}");
+        status.leaving = true;
+        assert!(text(&status).contains("  LEAVES THE RING: 2048 shards are still its own\n"));
         status.members.remove(0);
-        assert_eq!(owned(&status), None);
+        assert_eq!(status.owned(), None);
+        let shown = text(&status);
+        assert!(shown.contains("  LEFT THE RING: stop it, or restart it"), "{shown}");
+        assert!(!shown.contains("LEAVES") && !shown.contains("CONFIRMED"), "{shown}");
     }
 }

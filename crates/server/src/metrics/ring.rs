@@ -18,6 +18,9 @@ pub struct RingFigures {
     /// How many seconds ago the database last showed this instance as a member; none for never.
     #[serde(default)]
     pub confirmed_seconds: Option<f64>,
+    /// Its operator had it leave, and it is no member any more.
+    #[serde(default)]
+    pub left: bool,
     /// Shards of the ring.
     pub shards: u64,
     /// Shards that nobody owns.
@@ -74,6 +77,8 @@ impl RingFigures {
         if let Some(seconds) = self.confirmed_seconds {
             out.single("afterglow_ring_confirmed_seconds", Kind::Gauge, help, seconds);
         }
+        let help = "Whether this instance has left the ring, as its operator asked: then it has no lease.";
+        out.single("afterglow_ring_left", Kind::Gauge, help, u64::from(self.left));
         let help = "Shards of the ring, by who owns them.";
         out.header("afterglow_ring_shards", Kind::Gauge, help);
         let own = self.owned();

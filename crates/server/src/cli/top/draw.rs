@@ -213,7 +213,10 @@ fn ring_facts(screen: &Screen) -> Option<Vec<(&'static str, String)>> {
     Some(vec![
         ("members", format!("{}{away}{drifting}", ring.members.len())),
         ("shards", format!("{} of {} here, {} nobody's", ring.owned(), ring.shards, ring.unowned)),
-        ("may serve for", format!("{:.1} s", ring.lease_seconds)),
+        match ring.left {
+            true => ("left", "restart it to have it join again".to_owned()),
+            false => ("may serve for", format!("{:.1} s", ring.lease_seconds)),
+        },
     ])
 }
 

@@ -130,6 +130,10 @@ fn a_database_and_its_lease_are_shown_where_there_is_one() {
     assert_line(&shown(&screen), &["members", "2, no link to 1"]);
     assert_line(&shown(&screen), &["shards", "3000 of 4096 here, 96 nobody's"]);
     assert_line(&shown(&screen), &["may serve for", "4.2 s"]);
+    let mut seen = look(2.0, 1);
+    seen.overview.ring = Some(RingFigures { left: true, ..RingFigures::default() });
+    screen.take(seen);
+    assert_line(&shown(&screen), &["left", "restart it to have it join again"]);
 }
 
 #[test]

@@ -25,6 +25,9 @@ pub struct RingStatus {
     /// never. At 60 s its lease ends.
     #[serde(default)]
     pub confirmed_ms: Option<u64>,
+    /// Whether its operator has had it leave. Once it owns nothing it is no member.
+    #[serde(default)]
+    pub leaving: bool,
     /// What was wrong when the database was last asked for the ring's map.
     #[serde(default)]
     pub trouble: Option<String>,
@@ -122,6 +125,16 @@ impl RingHandle {
 }
 
 impl RingStatus {
+    /// How many shards this instance owns; `None` when it is no member.
+    pub fn owned(&self) -> Option<usize> {
+        self.members.iter().find(|member| member.id == self.me).map(|member| member.shards)
+    }
+
+    /// Whether its operator had it leave, and it is no member any more.
+    pub fn has_left(&self) -> bool {
+        self.leaving && self.owned().is_none()
+    }
+
     fn figures(self) -> RingFigures {
         let member = |member: MemberStatus| RingMemberFigures {
             id: member.id,
@@ -133,6 +146,7 @@ impl RingStatus {
             clock_drifts: member.clock_drifts,
         };
         RingFigures {
+            left: self.has_left(),
             name: self.name,
             me: self.me,
             version: self.version,
@@ -194,6 +208,7 @@ impl Ring {
             version: map.as_ref().map_or(0, |map| map.version),
             lease_ms: self.lease_end().saturating_sub(now()) / 1_000,
             confirmed_ms: self.since_confirmed().map(|time| time / 1_000),
+            leaving: self.is_leaving(),
             trouble: self.trouble(),
             shards: self.config().shards,
             unowned: map.as_ref().map_or(self.config().shards, |map| unowned(map)),
