@@ -34,7 +34,7 @@ ring-write-cost: tools release
 ring-restart: tools release
 	.venv/bin/python -m ring.restart --kills $(or $(KILLS),9)
 
-# Four instances, each held to a part of a core or of its device, beside four times one alone; as
+# Four instances, each held to a part of a core or of its device, beside four alone; as
 # root, for control groups.
 .PHONY: ring-scaling
 ring-scaling: tools release

@@ -1,9 +1,11 @@
-"""`make ring-scaling`: what four instances as one ring do, beside one instance alone.
+"""`make ring-scaling`: what four instances as one ring do, beside four that know nothing of each
+other.
 
 Each is held to a part of a core, or to so many reads a second of its device, by control groups.
-Each has as many rows of its own in the ring as the one has alone. A client of each instance asks
-for the rows that it owns, as token-aware drivers do. Prints the ring's reads a second beside four
-times those of one alone; and what a read costs in CPU where clients ask any instance instead.
+Each has as many rows of its own in the ring as it has alone. A client of each instance asks for the
+rows that it owns, as token-aware drivers do. Prints the ring's reads a second beside those of four
+alone at the same time, which share the machine as the ring does, and beside four times those of
+one; and what a read costs in CPU where clients ask any instance instead.
 """
 
 import argparse
@@ -74,10 +76,11 @@ class Site:
         return together(runs)
 
     def warm(self, members, records, *more):
-        """Every row twice, in order."""
+        """Every row twice, in order; then as it is measured, until the DRAM tier has its part."""
         each = records if "--owned" not in more else records // len(members)
-        order = ("--distribution", "sequential", "--ops", 2 * each)
-        self.read(members, records, *order, "--warmup", "0s", "--duration", "300s", *more)
+        for order, rounds in (("sequential", 2), ("uniform", 4)):
+            load = ("--distribution", order, "--ops", rounds * each)
+            self.read(members, records, *load, "--warmup", "0s", "--duration", "300s", *more)
 
     def measure(self, members, records, *more):
         """Reads a second of all members together and CPU of a read in us: medians of rounds."""
@@ -95,14 +98,17 @@ class Site:
             costs.append(cores / rate * 1e6)
         return statistics.median(rates), statistics.median(costs)
 
-    def alone(self):
+    def alone(self, count, **policies):
+        """So many instances at the same time, of which none knows another."""
         with contextlib.ExitStack() as stack:
-            (group,) = self.groups(stack, 1)
-            one = Afterglow(self.contact, wrapper=group.wrapper, **SIZES)
-            stack.enter_context(one)
-            await_caching(one)
-            self.warm([one], self.bound.rows)
-            return self.measure([one], self.bound.rows)
+            instances = []
+            for group in self.groups(stack, count):
+                one = Afterglow(self.contact, wrapper=group.wrapper, **SIZES, **policies)
+                stack.enter_context(one)
+                await_caching(one)
+                instances.append(one)
+            self.warm(instances, self.bound.rows)
+            return self.measure(instances, self.bound.rows)
 
     def ring(self):
         """As a ring, asked by token and asked anywhere."""
@@ -121,16 +127,20 @@ class Site:
 
     def run(self):
         Table(MEMBERS * self.bound.rows, self.bound.size).load(self.contact)
-        one = self.alone()
+        one = self.alone(1)
+        # Several may not cache an `exclusive` table.
+        four = self.alone(MEMBERS, policies=("*.*=max-staleness=1h",))
         by_token, anywhere = self.ring()
-        part = by_token[0] / (MEMBERS * one[0])
+        part = by_token[0] / four[0]
         print(
             f"bound by {self.bound.name}, {self.bound.rows} rows of {self.bound.size} B each, "
             f"{', '.join(f'{name} {value:g}' for name, value in self.bound.limits.items())}:\n"
             f"  one alone            {one[0]:8.0f} reads/s  {one[1]:6.1f} us of CPU a read\n"
-            f"  four, asked by token {by_token[0]:8.0f} reads/s  {by_token[1]:6.1f} us\n"
-            f"  four, asked anywhere {anywhere[0]:8.0f} reads/s  {anywhere[1]:6.1f} us\n"
-            f"  four beside four times one: {part:.3f}",
+            f"  four alone at once   {four[0]:8.0f} reads/s  {four[1]:6.1f} us\n"
+            f"  ring, asked by token {by_token[0]:8.0f} reads/s  {by_token[1]:6.1f} us\n"
+            f"  ring, asked anywhere {anywhere[0]:8.0f} reads/s  {anywhere[1]:6.1f} us\n"
+            f"  the ring beside four alone: {part:.3f}, beside four times one: "
+            f"{by_token[0] / (MEMBERS * one[0]):.3f}",
             flush=True,
         )
         return part
@@ -155,7 +165,7 @@ def main():
         if part < LEAST:
             missed.append(f"bound by {bound.name}: {part:.3f} instead of {LEAST}")
     if missed:
-        raise Failure("four instances do less than four times what one does: " + "; ".join(missed))
+        raise Failure("a ring of four does less than four alone: " + "; ".join(missed))
 
 
 if __name__ == "__main__":
