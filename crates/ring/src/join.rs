@@ -30,7 +30,7 @@ pub struct Join {
     since: Option<Time>,
     /// When each last answered.
     answered: BTreeMap<Identity, Time>,
-    /// When any member last answered, or we began.
+    /// When any member last answered or refused us, or we began.
     heard: Time,
     last: Time,
 }
@@ -54,6 +54,11 @@ impl Join {
     /// A member answered our PING.
     pub fn answered(&mut self, who: Identity, now: Time) {
         self.answered.insert(who, now);
+    }
+
+    /// A member is there and refuses us, because we have not its secret: it lives.
+    pub fn refused(&mut self, now: Time) {
+        self.heard = self.heard.max(now);
     }
 
     /// Whether to join now: all active members have answered for long enough, or none of them
@@ -82,7 +87,7 @@ impl Join {
         false
     }
 
-    /// Whether no member has answered for so long that all must be gone. To be asked after
+    /// Whether no member has answered or refused us for so long that all must be gone. To be asked after
     /// [`Join::may_join`].
     pub fn is_deserted(&self, now: Time, config: &Config) -> bool {
         now >= self.heard + config.deserted
@@ -99,6 +104,22 @@ mod tests {
     use super::*;
     use crate::identity::{Incarnation, MemberId};
     use crate::map::Profile;
+
+    #[test]
+    fn who_is_refused_does_not_take_the_members_for_dead() {
+        let mut map = Map::empty(1);
+        map.put(MemberId(1), Incarnation(1), Profile::default());
+        let me = Identity { id: MemberId(9), incarnation: Incarnation(9) };
+        let (mut join, config) = (Join::default(), Config::default());
+        let step = config.silence / 2;
+        for now in (0..10 * config.deserted).step_by(step as usize) {
+            join.refused(now);
+            assert!(!join.may_join(&map, me, now, &config) && !join.is_deserted(now, &config));
+        }
+        let end = (10 * config.deserted..).step_by(step as usize);
+        let mut end = end.skip_while(|now| !join.may_join(&map, me, *now, &config));
+        assert!(end.next() < Some(11 * config.deserted + 2 * step), "then they are gone");
+    }
 
     #[test]
     fn an_instance_that_has_lost_its_place_keeps_no_joiner_out() {

@@ -52,6 +52,8 @@ pub struct MemberEntry {
     pub since: u64,
     /// Active or accused.
     pub standing: Standing,
+    /// Its operator has it leave: it is to own nothing, whatever its weight.
+    pub leaving: bool,
     /// What its operator says of it.
     pub profile: Profile,
 }
@@ -184,6 +186,7 @@ impl Map {
             identity: Identity { id, incarnation },
             since: self.version,
             standing: Standing::Active,
+            leaving: false,
             profile,
         };
         match self.members.binary_search_by_key(&id, |m| m.identity.id) {

@@ -128,6 +128,7 @@ impl Map {
             put_text(&mut fields, &member.profile.cql_address);
             fields.extend(member.profile.host_id.to_le_bytes());
             put_settings(&mut fields, &member.profile.settings);
+            fields.push(u8::from(member.leaving));
             out.extend((fields.len() as u16).to_le_bytes());
             out.extend(fields);
         }
@@ -211,8 +212,10 @@ fn member(reader: &mut Reader<'_>) -> Result<MemberEntry, Malformed> {
     let (address, zone) = (fields.text()?, fields.text()?);
     let (cql_address, host_id) = (fields.text()?, fields.u128()?);
     let settings = settings(&mut fields)?;
+    // An earlier version does not say it.
+    let leaving = !fields.0.is_empty() && fields.u8()? == 1;
     let profile = Profile { address, cql_address, host_id, protocol, weight, zone, settings };
-    Ok(MemberEntry { identity: Identity { id, incarnation }, since, standing, profile })
+    Ok(MemberEntry { identity: Identity { id, incarnation }, since, standing, leaving, profile })
 }
 
 fn put_settings(out: &mut Vec<u8>, settings: &[Setting]) {
@@ -271,6 +274,7 @@ mod tests {
         }
         placement::give_away(&mut map, &[]);
         map.accuse(map.members[1].identity);
+        map.members[2].leaving = true;
         map.give(3, Some(MemberId(2)));
         map.shards[7].epoch = MOST_CHANGES;
         (map.version, map.ring) = (77, RingId(1 << 127 | 3));
@@ -306,15 +310,18 @@ mod tests {
     }
 
     #[test]
-    fn a_member_of_an_earlier_version_says_nothing_of_its_settings() {
+    fn a_member_of_an_earlier_version_says_nothing_of_its_settings_and_whether_it_leaves() {
         let mut map = Map::empty(1);
         map.put(MemberId(1), Incarnation(1), Profile::default());
-        let mut bytes = map.encode();
-        let at = 1 + 8 + 16 + 2; // format, version, ring, number of members
-        let len = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        bytes[at..at + 2].copy_from_slice(&(len - 1).to_le_bytes());
-        bytes.remove(at + 2 + usize::from(len) - 1);
-        assert_eq!(Map::decode(&bytes), Ok(map));
+        for lacks in 1..3 {
+            let mut bytes = map.encode();
+            let at = 1 + 8 + 16 + 2; // format, version, ring, number of members
+            let len = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+            bytes[at..at + 2].copy_from_slice(&(len - lacks).to_le_bytes());
+            let end = at + 2 + usize::from(len);
+            bytes.drain(end - usize::from(lacks)..end);
+            assert_eq!(Map::decode(&bytes), Ok(map.clone()));
+        }
     }
 
     #[test]

@@ -3,24 +3,37 @@
 use std::collections::BTreeMap;
 
 use crate::identity::MemberId;
-use crate::map::{Map, Standing};
+use crate::map::{Map, MemberEntry, Standing};
+
+/// The weights that count among active members. Whoever leaves has none: where all leave, all but
+/// the one with the lowest id, who leaves last. Where the others have the weight 0, each of them
+/// counts alike.
+fn weights(map: &Map) -> Vec<(MemberId, u64)> {
+    let id = |member: &MemberEntry| member.identity.id;
+    let staying = || map.active().filter(|member| !member.leaving);
+    let last = if staying().next().is_none() { map.active().map(id).min() } else { None };
+    let is_light = staying().all(|member| member.profile.weight == 0);
+    let weight = |member: &MemberEntry| match member.leaving {
+        true => u64::from(last == Some(id(member))),
+        false if is_light => 1,
+        false => member.profile.weight.into(),
+    };
+    map.active().map(|member| (id(member), weight(member))).collect()
+}
 
 /// How many shards each active member is to own; members with equal weights differ by one at most.
 /// Rests go to the largest remainders, then to the lower ids.
 #[must_use]
 pub fn quotas(map: &Map) -> BTreeMap<MemberId, usize> {
-    let weights: Vec<(MemberId, u64)> =
-        map.active().map(|m| (m.identity.id, u64::from(m.profile.weight))).collect();
-    let all: u64 = weights.iter().map(|(_, w)| w).sum();
-    // Where nobody wants any, all have the same part.
-    let part = |w: u64| if all == 0 { (1, weights.len() as u64) } else { (w, all) };
+    let weights = weights(map);
+    let total: u64 = weights.iter().map(|(_, weight)| weight).sum();
+    assert!(total > 0 || weights.is_empty(), "somebody is to own the shards");
     let shards = map.shards.len() as u64;
     let mut quotas: BTreeMap<MemberId, usize> = BTreeMap::new();
     let mut rests = Vec::new();
     for (id, weight) in &weights {
-        let (of, total) = part(*weight);
-        quotas.insert(*id, (shards * of / total) as usize);
-        rests.push((std::cmp::Reverse(shards * of % total), *id));
+        quotas.insert(*id, (shards * weight / total) as usize);
+        rests.push((std::cmp::Reverse(shards * weight % total), *id));
     }
     rests.sort_unstable();
     let given: usize = quotas.values().sum();
@@ -183,7 +196,7 @@ mod tests {
             assert_eq!(settle(&mut map), before.owned_by(id).count());
             assert!(owners(&map) == owners(&before), "{id:?} has other shards");
             // It leaves, and comes again.
-            map.members.iter_mut().find(|m| m.identity.id == id).unwrap().profile.weight = 0;
+            map.members.iter_mut().find(|m| m.identity.id == id).unwrap().leaving = true;
             settle(&mut map);
             assert_eq!(map.owners().len(), 2);
             map.remove(&[id]);
@@ -199,6 +212,29 @@ mod tests {
         assert_eq!(settle(&mut map), 0);
         let counts: Vec<_> = (0..4).map(|id| map.owned_by(MemberId(id)).count()).collect();
         assert_eq!(counts, [2_048, 1_024, 1_024, 0]);
+    }
+
+    /// Who owns how many once all has moved, where these leave.
+    fn once_they_leave(weights: &[u32], leaving: &[usize]) -> Vec<usize> {
+        let mut map = ring(weights);
+        leaving.iter().for_each(|at| map.members[*at].leaving = true);
+        settle(&mut map);
+        map.members.iter().map(|member| map.owned_by(member.identity.id).count()).collect()
+    }
+
+    #[test]
+    fn whoever_leaves_gives_all_away_whatever_weights_the_others_have() {
+        assert_eq!(once_they_leave(&[100, 100], &[1]), [4_096, 0]);
+        assert_eq!(once_they_leave(&[100, 0, 0], &[0]), [0, 2_048, 2_048]);
+        assert_eq!(once_they_leave(&[0, 0], &[0]), [0, 4_096]);
+        assert_eq!(once_they_leave(&[0, 0, 0], &[]), [1_366, 1_365, 1_365]);
+    }
+
+    #[test]
+    fn where_all_leave_all_but_one_give_all_away() {
+        assert_eq!(once_they_leave(&[1, 1], &[0, 1]), [4_096, 0]);
+        assert_eq!(once_they_leave(&[0, 5, 1], &[0, 1, 2]), [4_096, 0, 0]);
+        assert_eq!(once_they_leave(&[7], &[0]), [4_096]);
     }
 
     #[test]

@@ -23,6 +23,7 @@ impl Member {
         }
         let stays = me.is_some() && me == self.me;
         self.me = me;
+        self.had_place |= me.is_some();
         self.hash = map.fingerprint();
         // Moves do not wait for each other: only members that come and go make the map unstable.
         if self.map.as_ref().is_none_or(|old| old.members != map.members) {

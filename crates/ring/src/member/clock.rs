@@ -105,9 +105,9 @@ impl Member {
     fn ask_for_shards(&mut self, io: &mut Io<'_>) {
         let Some(map) = self.map.clone().filter(|_| self.active_me().is_some()) else { return };
         // Whoever leaves is not kept waiting.
-        let leaves = map.active().any(|member| {
-            member.profile.weight == 0 && map.owned_by(member.identity.id).next().is_some()
-        });
+        let leaves = map
+            .active()
+            .any(|member| member.leaving && map.owned_by(member.identity.id).next().is_some());
         // Nor is whoever has none yet: drivers do not know of an instance without shards. It goes
         // on until it has its part.
         let stable = |wait| io.now >= self.stable_since + wait;

@@ -131,12 +131,12 @@ impl Member {
             self.handed = io.now;
             return Some(without(map, &[self.id]));
         }
-        if entry.profile.weight == 0 {
+        if entry.leaving {
             return None;
         }
         let mut next = map.next();
         let at = next.members.iter().position(|m| m.identity.id == self.id)?;
-        next.members[at].profile.weight = 0;
+        next.members[at].leaving = true;
         Some(next)
     }
 }

@@ -209,6 +209,20 @@ fn an_instance_whose_clock_drifts_does_not_join() {
     assert_eq!(joiner.member.drifting(joiner.now), (vec![OTHER], true));
 }
 
+/// A second process runs with a copy of the data directory.
+#[test]
+fn another_process_with_the_same_id_is_noticed_by_who_had_the_place() {
+    let mut ours = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+    assert!(!ours.member.has_twin());
+    ours.run(4 * TICK);
+    assert!(ours.member.is_active() && !ours.member.has_twin(), "an earlier process had the place");
+    let mut next = ours.map.next();
+    next.put(ME, Incarnation(555), profile("a"));
+    ours.map = Arc::new(next);
+    ours.say(OTHER, Message::MapIs(ours.map.clone()));
+    assert!(!ours.member.is_active() && ours.member.has_twin());
+}
+
 const TOKEN: i64 = 7;
 const HEARD: SchemaVersion = SchemaVersion(3);
 

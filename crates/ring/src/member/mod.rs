@@ -57,6 +57,8 @@ pub struct Member {
     me: Option<Identity>,
     /// The incarnations that this process has tried to become.
     tried: Vec<Incarnation>,
+    /// Whether this process has been a member.
+    had_place: bool,
     leaving: bool,
     /// When shards were last handed over.
     handed: Time,
@@ -112,6 +114,7 @@ impl Member {
             fills_up: false,
             me: None,
             tried: Vec::new(),
+            had_place: false,
             leaving: false,
             handed: 0,
             reads: MapReads::default(),
@@ -139,6 +142,21 @@ impl Member {
     /// Hands all shards over and leaves the ring.
     pub fn leave(&mut self) {
         self.leaving = true;
+    }
+
+    /// A member refuses our links, because we have another secret. So it is not dead: an instance
+    /// that joins beside it would only cost everybody their leases.
+    pub fn refused(&mut self, io: &mut Io<'_>) {
+        self.join.refused(io.now);
+    }
+
+    /// Whether another process is in the map with our id, after this one was. Two run with a copy
+    /// of one data directory.
+    #[must_use]
+    pub fn has_twin(&self) -> bool {
+        let entry = self.map.as_ref().and_then(|map| map.entry(self.id));
+        self.had_place
+            && entry.is_some_and(|entry| !self.tried.contains(&entry.identity.incarnation))
     }
 
     /// Whether it has been told to leave.

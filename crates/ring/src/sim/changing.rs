@@ -60,6 +60,7 @@ pub fn changing(seed: u64) -> Plan {
         hot: true,
         judged,
         grows,
+        light: false,
     }
 }
 

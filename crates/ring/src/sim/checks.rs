@@ -180,13 +180,17 @@ impl World {
 
     /// After a calm every shard is served.
     pub fn check_end(&self) -> Result<(), String> {
-        self.check_hits()?;
         if self.oracle.is_unanswered(self.now.saturating_sub(REACHES)) {
             return Err("a read is never answered".to_owned());
         }
         let map = &self.database.map;
         if self.running().all(|(at, _)| self.nodes[at].gone) {
             return Ok(());
+        }
+        self.check_hits()?;
+        let leaves = |at: usize| self.nodes[at].gone && map.entry(MemberId(at as u64)).is_some();
+        if let Some((at, _)) = self.running().find(|(at, _)| leaves(*at)) {
+            return Err(format!("m{at} was told to leave and is a member: {}", shown(map)));
         }
         for (number, shard) in map.shards.iter().enumerate() {
             let Some(owner) = shard.owner else {

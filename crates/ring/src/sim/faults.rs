@@ -62,6 +62,7 @@ impl World {
             Fault::Policy { caches, spread } => self.set_policy(caches, spread),
             Fault::WritePast { row } => self.write_past(row),
             Fault::Grow => self.grow(),
+            Fault::LeaveAll => self.leave_all(),
             Fault::Repair => self.repair(),
             other => self.befalls(&other),
         }
@@ -98,12 +99,22 @@ impl World {
             Fault::LateNews { time, .. } => self.nodes[node].late_news = now + time,
             Fault::Deaf { time, .. } => self.nodes[node].deaf = now + time,
             Fault::Queue { time, .. } => self.nodes[node].queued = now + time,
-            Fault::Leave { .. } if enough => {
-                self.nodes[node].gone = true;
-                self.input(node, Input::Leave);
-            }
+            Fault::Leave { .. } if enough => self.leave(node),
             _ => {}
         }
+    }
+
+    fn leave_all(&mut self) {
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].member.is_some() {
+                self.leave(node);
+            }
+        }
+    }
+
+    fn leave(&mut self, node: usize) {
+        self.nodes[node].gone = true;
+        self.input(node, Input::Leave);
     }
 
     /// Some do not reach some others.

@@ -31,6 +31,8 @@ pub struct Plan {
     /// Whether rows have one replica at first, and get more. What was not acknowledged is not
     /// judged then.
     pub grows: bool,
+    /// All machines but the first have the weight 0.
+    pub light: bool,
 }
 
 /// How often something goes wrong by itself, in thousandths.

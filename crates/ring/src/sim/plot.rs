@@ -56,6 +56,8 @@ pub enum Fault {
     Leave {
         node: usize,
     },
+    /// All that run leave at once.
+    LeaveAll,
     /// The next transactions of this member wait long before they are executed.
     Queue {
         node: usize,

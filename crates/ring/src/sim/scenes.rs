@@ -74,6 +74,7 @@ pub fn staged(seed: u64) -> Plan {
         hot: true,
         judged,
         grows: false,
+        light: false,
     }
 }
 

@@ -50,6 +50,12 @@ pub fn wild(seed: u64) -> Plan {
         }
     }
     faults.retain(|(at, _)| *at < heal);
+    // Drawn apart, so that seeds of before have the runs of before.
+    let mut apart = SimRandom::new(!seed);
+    let light = apart.permille(60);
+    if apart.permille(60) {
+        faults.push((2_000 * MS + apart.below(heal - 2_000 * MS), Fault::LeaveAll));
+    }
     let wire = random.permille(100);
     // Time for the longest wait of the protocol, of a joiner whose members are all gone.
     let calm_time = config.stretched(config.confirm) + config.stretched(config.hold) + 7_000 * MS;
@@ -68,6 +74,7 @@ pub fn wild(seed: u64) -> Plan {
         hot: false,
         judged: members <= JUDGED,
         grows: false,
+        light,
     }
 }
 

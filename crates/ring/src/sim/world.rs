@@ -189,7 +189,7 @@ impl World {
         }
         let caches = self.caches();
         self.put_policy(at, caches);
-        let weight = [1, 1, 1, 2][at % 4];
+        let weight = if self.plan.light && at > 0 { 0 } else { [1, 1, 1, 2][at % 4] };
         let profile = Profile { weight, settings: settings(caches), ..Profile::default() };
         let (config, schema) = (self.config.clone(), SchemaVersion(self.nodes[at].heard));
         let id = MemberId(at as u64);

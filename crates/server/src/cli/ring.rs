@@ -81,17 +81,26 @@ fn leave(arguments: &ArgMatches) -> Result<(), Failure> {
     let seconds = *arguments.get_one::<u64>("timeout").expect("it has a default");
     let deadline = Instant::now() + Duration::from_secs(seconds);
     let mut status: RingStatus = ask(&directory, "ring leave").map_err(failed)?;
-    while let Some(shards) = status.owned() {
+    while !status.has_left() {
         if Instant::now() >= deadline {
-            let database = confirmed(&status);
             return Err(failed(format!(
-                "it still owns {shards} shards after {seconds} s and goes on leaving; {database}: see `afterglow ring status` and the logs of the members"
+                "it has not left after {seconds} s and goes on leaving; {}: see `afterglow ring status` and the logs of the members",
+                progress(&status)
             )));
         }
         std::thread::sleep(POLL_INTERVAL);
         status = ask(&directory, "ring status").map_err(failed)?;
     }
     print("it has left the ring\n")
+}
+
+/// How far an instance is that leaves.
+fn progress(status: &RingStatus) -> String {
+    let database = confirmed(status);
+    match status.owned() {
+        None => format!("it has not read the ring's map; {database}"),
+        Some(shards) => format!("it still owns {shards} shards; {database}"),
+    }
 }
 
 /// When the database was last heard of the ring.

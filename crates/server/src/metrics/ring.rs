@@ -40,7 +40,8 @@ pub struct RingMemberFigures {
     pub address: String,
     /// Its failure domain.
     pub zone: String,
-    /// `active`, or `accused`: it was silent, and its shards go to others.
+    /// `active`; `leaving`: its operator has it leave; or `accused`: it was silent, and its shards
+    /// go to others.
     pub state: String,
     /// Shards that it owns.
     pub shards: u64,
@@ -77,7 +78,8 @@ impl RingFigures {
         if let Some(seconds) = self.confirmed_seconds {
             out.single("afterglow_ring_confirmed_seconds", Kind::Gauge, help, seconds);
         }
-        let help = "Whether this instance has left the ring, as its operator asked: then it has no lease.";
+        let help =
+            "Whether this instance has left the ring, as its operator asked: then it has no lease.";
         out.single("afterglow_ring_left", Kind::Gauge, help, u64::from(self.left));
         let help = "Shards of the ring, by who owns them.";
         out.header("afterglow_ring_shards", Kind::Gauge, help);
@@ -88,7 +90,7 @@ impl RingFigures {
         }
         let help = "Members of the ring, by state. An accused one was silent.";
         out.header("afterglow_ring_members", Kind::Gauge, help);
-        for state in ["active", "accused"] {
+        for state in ["active", "leaving", "accused"] {
             let count = self.members.iter().filter(|member| member.state == state).count();
             out.sample("afterglow_ring_members", &[("state", state)], count);
         }

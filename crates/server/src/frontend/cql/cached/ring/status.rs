@@ -79,7 +79,8 @@ pub struct MemberStatus {
     pub zone: String,
     /// Its part of the shards.
     pub weight: u32,
-    /// `active`, or `accused`: it was silent, and its shards go to others.
+    /// `active`; `leaving`: its operator has it leave; or `accused`: it was silent, and its shards
+    /// go to others.
     pub state: String,
     /// Shards that it owns.
     pub shards: usize,
@@ -130,9 +131,10 @@ impl RingStatus {
         self.members.iter().find(|member| member.id == self.me).map(|member| member.shards)
     }
 
-    /// Whether its operator had it leave, and it is no member any more.
+    /// Whether its operator had it leave, and it is no member any more. Before it has read the map
+    /// it may be one still.
     pub fn has_left(&self) -> bool {
-        self.leaving && self.owned().is_none()
+        self.leaving && self.version > 0 && self.owned().is_none()
     }
 
     fn figures(self) -> RingFigures {
@@ -186,6 +188,7 @@ impl Ring {
                 zone: entry.profile.zone.clone(),
                 weight: entry.profile.weight,
                 state: match entry.standing {
+                    Standing::Active if entry.leaving => "leaving".to_owned(),
                     Standing::Active => "active".to_owned(),
                     Standing::Accused => "accused".to_owned(),
                 },
