@@ -237,8 +237,14 @@ fn is_nobody(error: &io::Error) -> bool {
 /// # Errors
 /// Why it could not be asked, or what it says against it.
 pub fn ask<T: DeserializeOwned>(data_dir: &Path, command: &str) -> Result<T, String> {
-    let failed =
-        |error: io::Error| format!("the server on {} cannot be asked: {error}", data_dir.display());
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!(
+            "the server on {} has not answered for {} s: it stands still, or its machine is overloaded",
+            data_dir.display(),
+            TIMEOUT.as_secs()
+        ),
+        _ => format!("the server on {} cannot be asked: {error}", data_dir.display()),
+    };
     let mut stream = connect(data_dir)?;
     stream.write_all(format!("{command}\n").as_bytes()).map_err(failed)?;
     let mut line = Vec::new();

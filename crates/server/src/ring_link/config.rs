@@ -32,6 +32,9 @@ pub trait Receiver: Send + Sync + 'static {
     /// The first link to that peer has come up, or the last has gone down. On any thread; calls
     /// come one after the other. Must neither block nor stop the transport.
     fn link(&self, peer: MemberId, up: bool);
+
+    /// A peer that was dialled has another secret. On any thread; must not block.
+    fn refused(&self, peer: MemberId);
 }
 
 /// Why a transport cannot start.

@@ -247,6 +247,9 @@ impl Registry {
         {
             *record.last_error.lock() = Some(fault.to_string());
         }
+        if let (Some(peer), LinkFault::Secret) = (wanted, fault) {
+            self.receiver.refused(peer);
+        }
         self.metrics.failed.of(fault.handshake_label()).inc();
         // Whoever looks whether the port is open is no fault.
         if wanted.is_some() || !matches!(fault, LinkFault::Lost(_)) {

@@ -30,6 +30,7 @@ enum Event {
     Message(MemberId, Vec<u8>),
     Up(MemberId),
     Down(MemberId),
+    Refused(MemberId),
 }
 
 struct EventSender(mpsc::Sender<Event>);
@@ -43,6 +44,10 @@ impl Receiver for EventSender {
 
     fn link(&self, peer: MemberId, up: bool) {
         let _ = self.0.send(if up { Event::Up(peer) } else { Event::Down(peer) });
+    }
+
+    fn refused(&self, peer: MemberId) {
+        let _ = self.0.send(Event::Refused(peer));
     }
 }
 

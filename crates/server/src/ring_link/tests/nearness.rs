@@ -19,6 +19,8 @@ impl Receiver for Echo {
     }
 
     fn link(&self, _: MemberId, _: bool) {}
+
+    fn refused(&self, _: MemberId) {}
 }
 
 /// Tells on which thread a message comes.
@@ -30,6 +32,8 @@ impl Receiver for Threads {
     }
 
     fn link(&self, _: MemberId, _: bool) {}
+
+    fn refused(&self, _: MemberId) {}
 }
 
 #[test]

@@ -25,6 +25,9 @@ use super::silent_owners::SilentOwners;
 use crate::frontend::cql::cached::RowCache;
 use crate::ring_link::Transport;
 
+/// What is wrong where two processes have one member's id.
+pub const TWIN: &str = "another process is in the ring with this instance's id, and they put each other out: two run with a copy of one data directory; stop one and start it with an empty data directory";
+
 /// What the keeper does for the member, with its connection to the database.
 pub enum DatabaseJob {
     /// Read the ring's row at SERIAL.
@@ -243,7 +246,20 @@ impl Ring {
 
     /// What was wrong with the last read of the map.
     pub fn trouble(&self) -> Option<String> {
+        if self.has_twin() {
+            return Some(TWIN.to_owned());
+        }
         self.trouble.lock().clone()
+    }
+
+    /// See [`Member::has_twin`].
+    pub fn has_twin(&self) -> bool {
+        self.inner.lock().member.has_twin()
+    }
+
+    /// A member refuses our links because of the secret.
+    pub fn refused(&self) {
+        self.with(|member, io| member.refused(io));
     }
 
     /// Whether it has left, or is about to.

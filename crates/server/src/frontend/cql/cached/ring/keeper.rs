@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use afterglow_ring::{Founding, Map, MemberId, SchemaVersion, Standing};
 use afterglow_rowcache::claims::Claims;
@@ -14,7 +14,7 @@ use futures_channel::{mpsc, oneshot};
 use futures_util::{FutureExt, StreamExt};
 use uuid::Uuid;
 
-use super::core::{Admission, DatabaseJob, Ring, now};
+use super::core::{Admission, DatabaseJob, Ring, TWIN, now};
 use super::database::Database;
 use super::kept::KeptFile;
 use super::lease_row::{LeaseRowState, is_ring};
@@ -33,6 +33,8 @@ use crate::metrics::LeaseState;
 const TICK: Duration = Duration::from_millis(50);
 /// Pause between attempts to take the lease's row.
 const RETRY: Duration = Duration::from_millis(500);
+/// For so long it is not told again that another process has our id.
+const TWIN_PAUSE: Duration = Duration::from_secs(60);
 /// Clients that come at the start wait no longer than this for the ring.
 const SETTLES_WITHIN: u64 = 5_000_000;
 
@@ -60,6 +62,8 @@ pub struct RingKeeper {
     differs: String,
     /// Of which drifting clocks was last told.
     drifting: Vec<MemberId>,
+    /// When was last told of another process with our id.
+    twin_told: Option<Instant>,
     confirmation: Confirmation,
 }
 
@@ -105,6 +109,7 @@ impl RingKeeper {
             members: Vec::new(),
             differs: String::new(),
             drifting: Vec::new(),
+            twin_told: None,
             confirmation: Confirmation::new(now()),
         }
     }
@@ -133,6 +138,7 @@ impl RingKeeper {
         self.ring.set_settings(generation, || settings_of(&policies, self.hold));
         self.say_what_differs();
         self.say_what_drifts();
+        self.say_of_a_twin();
         self.say_what_is_unconfirmed();
         if let Some(data_center) = &*self.shared.data_center.read() {
             self.claims.set_data_center(data_center);
@@ -315,6 +321,15 @@ impl RingKeeper {
             ),
         }
         self.drifting = drifting;
+    }
+
+    /// Tells of another process with our id, once a minute: the two take turns.
+    fn say_of_a_twin(&mut self) {
+        let was_told = self.twin_told.is_some_and(|told| told.elapsed() < TWIN_PAUSE);
+        if self.ring.has_twin() && !was_told {
+            self.twin_told = Some(Instant::now());
+            tracing::error!("{TWIN}");
+        }
     }
 
     /// Tells that there is no lease, or one again. Settings and clocks that keep a member from it

@@ -176,6 +176,12 @@ impl Receiver for Messages {
         let state = if up { "up" } else { "down" };
         tracing::info!(peer = format_args!("{:016x}", peer.0), "a link of the ring is {state}");
     }
+
+    fn refused(&self, _peer: MemberId) {
+        if let Some(ring) = self.ring.upgrade() {
+            ring.refused();
+        }
+    }
 }
 
 impl Messages {
