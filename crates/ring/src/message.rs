@@ -112,6 +112,8 @@ pub enum Message {
         promise: bool,
         /// The answerer's clock.
         clock: Time,
+        /// For how long no read of the map has confirmed the answerer; 0 if it is no member.
+        unconfirmed: Time,
     },
     /// Asks for the map.
     MapWanted,

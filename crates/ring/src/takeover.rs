@@ -1,6 +1,8 @@
 //! The takeover of a silent member, in two steps: it is accused, and later its shards are taken.
 //!
 //! * Silence counts only while this member itself was running and asked.
+//! * So is one that answers, and has not been confirmed by the database for long, while it confirms
+//!   this member: it is about to lose its lease, and nobody could write its rows.
 //! * A member may accuse another only if every map that the other may act on has the accuser's
 //!   incarnation. That is so if the other has named such a version. It is also so T(1+2ρ) after the
 //!   accuser's join was known to be applied.
@@ -24,6 +26,8 @@ const HUNG: u32 = 8;
 pub struct Takeover {
     /// When each last answered, or was first asked.
     answered: BTreeMap<Identity, Time>,
+    /// For how long each had not been confirmed when it last answered.
+    unconfirmed: BTreeMap<Identity, Time>,
     /// The newest version of the map that each has named.
     named: BTreeMap<Identity, u64>,
     /// Since when each is known to be accused.
@@ -51,9 +55,15 @@ impl Takeover {
         *named = version.max(*named);
     }
 
-    /// A member answered a PING.
-    pub fn answered(&mut self, who: Identity, now: Time) {
+    /// A member answered a PING, and has not been confirmed for so long.
+    pub fn answered(&mut self, who: Identity, unconfirmed: Time, now: Time) {
         self.answered.insert(who, now);
+        self.unconfirmed.insert(who, unconfirmed);
+    }
+
+    /// Since when this process is known to be a member.
+    pub fn joined_at(&self) -> Option<Time> {
+        self.joined.map(|(.., now)| now)
     }
 
     /// A member answered a BEGIN, or did not in time.
@@ -66,6 +76,7 @@ impl Takeover {
     pub fn adopted(&mut self, map: &Map, me: Option<Identity>, now: Time) {
         let known = |who: &Identity| map.entry(who.id).is_some_and(|m| m.identity == *who);
         self.answered.retain(|who, _| known(who));
+        self.unconfirmed.retain(|who, _| known(who));
         self.unanswered.retain(|who, _| known(who));
         self.named.retain(|who, _| known(who));
         self.accused.retain(|who, _| known(who));
@@ -81,12 +92,13 @@ impl Takeover {
         }
     }
 
-    /// Whom to accuse now: who is silent, or has a clock that `drifts`.
+    /// Whom to accuse now: who is silent, has a clock that `drifts`, or has lost the database while
+    /// we have it. `seen`: since when no read of the map has failed.
     pub fn to_accuse(
         &self,
         map: &Map,
         me: Identity,
-        (now, config): (Time, &Config),
+        (now, seen, config): (Time, Option<(Time, Time)>, &Config),
         drifts: impl Fn(Identity) -> bool,
     ) -> Vec<Identity> {
         let Some((_, since, known)) = self.joined.filter(|_| map.is_active(me)) else {
@@ -95,13 +107,25 @@ impl Takeover {
         let settled = now >= known + config.stretched(config.confirm);
         let rank = map.active().take_while(|m| m.identity != me).count() as Time;
         let timeout = config.silence + config.rank_step * rank.min(5);
+        // Once the database is back for all, each has the time to be confirmed.
+        let sees = seen.filter(|(since, _)| now >= since + config.confirm / 4);
+        let is_blind = |who: &Identity, heard: Time| {
+            let theirs = self.unconfirmed.get(who).map(|time| heard.saturating_sub(*time));
+            theirs.zip(sees).is_some_and(|(theirs, (_, ours))| ours >= theirs + config.blind())
+        };
         map.active()
             .map(|m| m.identity)
             .filter(|who| *who != me)
             .filter(|who| {
                 let heard = self.answered.get(who).copied().unwrap_or(now);
                 let hung = self.unanswered.get(who).is_some_and(|n| *n >= HUNG);
-                now >= heard.max(self.running_since) + timeout || hung || drifts(*who)
+                // What an answer says counts while it is fresh: we may have stood still since.
+                let is_blind = now < heard + config.silence && is_blind(who, heard);
+                if is_blind {
+                    coverage_mark!(AccusedBlind);
+                }
+                let silent = now >= heard.max(self.running_since) + timeout;
+                silent || hung || is_blind || drifts(*who)
             })
             .filter(|who| {
                 let knows_us = self.named.get(who).is_some_and(|version| *version >= since);

@@ -79,11 +79,12 @@ const PULLED: u8 = 25;
 fn put_message(out: &mut Vec<u8>, message: &Message) -> u8 {
     match message {
         Message::Ping { hash, sent } => numbers(out, PING, &[*hash, *sent]),
-        Message::Pong { hash, sent, to, promise, clock } => {
+        Message::Pong { hash, sent, to, promise, clock, unconfirmed } => {
             out.extend(to.0.to_le_bytes());
             numbers(out, PONG, &[*hash, *sent]);
             out.push((*promise).into());
             put_varint(out, *clock);
+            put_varint(out, *unconfirmed);
             PONG
         }
         Message::MapWanted => MAP_WANTED,
@@ -237,7 +238,8 @@ fn about_map(kind: u8, body: &mut Reader<'_>) -> Result<Message, Malformed> {
             let to = body.incarnation()?;
             let (hash, sent) = (body.varint()?, body.varint()?);
             let promise = body.u8()? == 1;
-            Message::Pong { hash, sent, to, promise, clock: body.varint()? }
+            let (clock, unconfirmed) = (body.varint()?, body.varint()?);
+            Message::Pong { hash, sent, to, promise, clock, unconfirmed }
         }
         MAP_WANTED => Message::MapWanted,
         MAP_IS => Message::MapIs(Arc::new(Map::decode(body.0)?)),
@@ -395,8 +397,15 @@ mod tests {
         let found = |answer| Message::Found { to, number, answer };
         vec![
             Message::Ping { hash: u64::MAX, sent: 1 },
-            Message::Pong { hash: 0, sent: 1 << 63, to, promise: true, clock: 1 << 63 },
-            Message::Pong { hash: 0, sent: 1, to, promise: false, clock: 0 },
+            Message::Pong {
+                hash: 0,
+                sent: 1 << 63,
+                to,
+                promise: true,
+                clock: 1 << 63,
+                unconfirmed: 60_000_000,
+            },
+            Message::Pong { hash: 0, sent: 1, to, promise: false, clock: 0, unconfirmed: 0 },
             Message::MapWanted,
             Message::MapIs(Arc::new(Map::empty(8))),
             Message::Begin { number, attempt, scopes: scopes.clone(), detail: detail.clone() },

@@ -38,7 +38,7 @@ impl Member {
     fn read_map(&mut self, io: &mut Io<'_>) {
         let late = |sent| io.now >= sent + self.config.transaction;
         if self.reads.under_way.is_some_and(|(_, sent)| late(sent)) {
-            self.reads.under_way = None;
+            (self.reads.under_way, self.reads.seen) = (None, None);
         }
         if self.reads.under_way.is_some() || io.now < self.reads.due {
             return;
@@ -53,6 +53,7 @@ impl Member {
         let Some((_, sent)) = self.reads.under_way.take_if(|(i, _)| *i == id) else { return };
         let often = if self.is_active() { self.config.confirm / 3 } else { self.config.silence };
         self.reads.due = sent + if map.is_some() { often } else { self.config.retry };
+        self.reads.seen = if map.is_some() { self.reads.seen.or(Some(sent)) } else { None };
         let Some(map) = map else { return };
         let (read, ring) = (map.version, map.ring);
         self.join.read(read == 0, io.now);

@@ -81,7 +81,9 @@ impl Member {
         }
         let is_odd = self.drifts.is_odd(map, self.id, io.now);
         let drifts = |who: Identity| !is_odd && self.drifts.is_suspect(who.id, io.now);
-        let silent = self.takeover.to_accuse(map, me, (io.now, &self.config), drifts);
+        let seen = self.reads.seen.zip(self.lease.confirmed());
+        let at = (io.now, seen, &*self.config);
+        let silent = self.takeover.to_accuse(map, me, at, drifts);
         if !silent.is_empty() {
             coverage_mark!(AccusedSomebody);
             let mut next = map.next();

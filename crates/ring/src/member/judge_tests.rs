@@ -41,6 +41,10 @@ struct Alone {
     answers: bool,
     /// Whether the other's clock runs too fast.
     drifts: bool,
+    /// When the database last confirmed the other, if it does not all the time.
+    blind_since: Option<Time>,
+    /// Whether the database answers the instance.
+    sees: bool,
     /// What it has tried to put in.
     tried: Vec<Arc<Map>>,
     /// Its answers to PINGs.
@@ -62,7 +66,20 @@ impl Alone {
         let member = Member::start(ME, profile(policy), config, durable, &mut io);
         let (map, tried, promised) = (Arc::new(map), Vec::new(), Vec::new());
         let (answers, drifts, granted, random) = (true, false, 0, 100);
-        Self { member, map, now: 0, answers, drifts, tried, promised, granted, random }
+        let (blind_since, sees) = (None, true);
+        Self {
+            member,
+            map,
+            now: 0,
+            answers,
+            drifts,
+            blind_since,
+            sees,
+            tried,
+            promised,
+            granted,
+            random,
+        }
     }
 
     fn act(&mut self, act: impl FnOnce(&mut Member, &mut Io<'_>)) {
@@ -82,8 +99,8 @@ impl Alone {
     fn carry_out(&mut self, action: Action) {
         match action {
             Action::ReadMap { id } => {
-                let map = self.map.clone();
-                self.act(|member, io| member.map_read(id, Some(map), io));
+                let map = Some(self.map.clone()).filter(|_| self.sees);
+                self.act(|member, io| member.map_read(id, map, io));
             }
             Action::Transact { id, map } => {
                 self.tried.push(map.clone());
@@ -93,7 +110,10 @@ impl Alone {
             Action::Send { to, envelope } => match envelope.message {
                 Message::Ping { hash, sent } if self.answers => {
                     let (life, clock) = (envelope.life, self.clock_of(to));
-                    let pong = Message::Pong { hash, sent, to: life, promise: true, clock };
+                    let since = self.blind_since.filter(|_| to == OTHER);
+                    let unconfirmed = since.map_or(0, |since| self.now - since);
+                    let promise = true;
+                    let pong = Message::Pong { hash, sent, to: life, promise, clock, unconfirmed };
                     self.say_in(envelope.ring, to, pong);
                 }
                 Message::Pong { promise, .. } => self.promised.push(promise),
@@ -207,6 +227,35 @@ fn an_instance_whose_clock_drifts_does_not_join() {
     joiner.run(20_000_000);
     assert!(joiner.tried.is_empty(), "it has joined");
     assert_eq!(joiner.member.drifting(joiner.now), (vec![OTHER], true));
+}
+
+/// It answers PINGs, and soon it has no lease: nobody could write its rows.
+#[test]
+fn a_member_that_has_lost_the_database_is_accused_by_who_has_it() {
+    let second = 1_000_000;
+    // The map is read every 20 s; the other's last read was then.
+    let ours = |last: Time| {
+        let mut ours = Alone::new("a", map(&[(OTHER, "a"), (ME, "a"), (THIRD, "a")]));
+        ours.run(70 * second);
+        ours.blind_since = Some(last * second);
+        ours
+    };
+    let accused =
+        |ours: &Alone| ours.map.entry(OTHER).is_none_or(|o| o.standing == Standing::Accused);
+    let mut seeing = ours(55);
+    seeing.run(29 * second);
+    assert!(!accused(&seeing), "the database may have gone for all since our own last read");
+    seeing.run(3 * second);
+    assert!(accused(&seeing));
+    // Nobody has it. Once it is back for us, the other has the time to be confirmed too.
+    let mut blind = ours(45);
+    blind.sees = false;
+    blind.run(50 * second);
+    blind.sees = true;
+    blind.run(14 * second);
+    assert!(!accused(&blind));
+    blind.run(5 * second);
+    assert!(accused(&blind));
 }
 
 /// A second process runs with a copy of the data directory.

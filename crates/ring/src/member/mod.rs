@@ -86,6 +86,8 @@ struct MapReads {
     under_way: Option<(u64, Time)>,
     /// When to read again.
     due: Time,
+    /// When the first was sent of those since which none has failed.
+    seen: Option<Time>,
     /// The last one found no map, or one of another ring than ours: somebody has emptied the row.
     /// What this member would change is not its ring's any more.
     lost: bool,
@@ -142,6 +144,15 @@ impl Member {
     /// Hands all shards over and leaves the ring.
     pub fn leave(&mut self) {
         self.leaving = true;
+    }
+
+    /// For how long no read of the map has confirmed this member.
+    fn unconfirmed(&self, now: Time) -> Time {
+        let since = self.lease.confirmed().max(self.takeover.joined_at());
+        match (self.active_me(), since) {
+            (Some(_), Some(since)) => now.saturating_sub(since),
+            _ => 0,
+        }
     }
 
     /// A member refuses our links, because we have another secret. So it is not dead: an instance

@@ -147,18 +147,21 @@ impl Member {
             _ => false,
         };
         let (hash, to, clock) = (self.hash, envelope.life, io.now);
-        let pong = Message::Pong { hash, sent, to, promise, clock };
+        let unconfirmed = self.unconfirmed(io.now);
+        let pong = Message::Pong { hash, sent, to, promise, clock, unconfirmed };
         self.send(envelope.from, pong, io);
     }
 
     fn ponged(&mut self, envelope: &Envelope, io: &mut Io<'_>) {
-        let Message::Pong { sent, to, promise, clock, .. } = envelope.message else { return };
+        let Message::Pong { sent, to, promise, clock, unconfirmed, .. } = envelope.message else {
+            return;
+        };
         if to != self.life {
             return;
         }
         let of = (envelope.from, envelope.life);
         self.drifts.answered(of, (sent, io.now, clock), self.config.rho);
-        self.takeover.answered(envelope.sender(), io.now);
+        self.takeover.answered(envelope.sender(), unconfirmed, io.now);
         self.join.answered(envelope.sender(), io.now);
         self.compare_versions(envelope.from, envelope.version, io);
         if promise {

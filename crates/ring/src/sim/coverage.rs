@@ -13,6 +13,7 @@ macro_rules! paths {
 
 paths![
     AccusedAfterConfirmation,
+    AccusedBlind,
     AccusedSomebody,
     AcknowledgedAfterDrop,
     AnsweredTooLate,
