@@ -106,7 +106,8 @@ impl Takeover {
         };
         let settled = now >= known + config.stretched(config.confirm);
         let rank = map.active().take_while(|m| m.identity != me).count() as Time;
-        let timeout = config.silence + config.rank_step * rank.min(5);
+        let timeout =
+            config.silence + config.rank_step * (rank.min(5) + self.minority(map, me, now, config));
         // Once the database is back for all, each has the time to be confirmed.
         let sees = seen.filter(|(since, _)| now >= since + config.confirm / 4);
         let is_blind = |who: &Identity, heard: Time| {
@@ -135,6 +136,17 @@ impl Takeover {
                 settled || knows_us
             })
             .collect()
+    }
+
+    /// How many more ranks a member waits that reaches less than half of the members, itself among
+    /// them: the others accuse it first, and most of them go on.
+    fn minority(&self, map: &Map, me: Identity, now: Time, config: &Config) -> Time {
+        let active = map.active().count();
+        let reached = |who: &Identity| {
+            *who == me || self.answered.get(who).is_none_or(|t| now < t + config.silence)
+        };
+        let reached = map.active().filter(|member| reached(&member.identity)).count();
+        if 2 * reached < active { active.min(6) as Time } else { 0 }
     }
 
     /// Whose shards to take now.

@@ -37,8 +37,9 @@ struct Alone {
     member: Member,
     map: Arc<Map>,
     now: Time,
-    /// Whether the other answers.
+    /// Whether the others answer, and who does if not.
     answers: bool,
+    answering: Vec<MemberId>,
     /// Whether the other's clock runs too fast.
     drifts: bool,
     /// When the database last confirmed the other, if it does not all the time.
@@ -72,6 +73,7 @@ impl Alone {
             map,
             now: 0,
             answers,
+            answering: Vec::new(),
             drifts,
             blind_since,
             sees,
@@ -108,7 +110,7 @@ impl Alone {
                 self.act(|member, io| member.transacted(id, TransactionResult::Applied, io));
             }
             Action::Send { to, envelope } => match envelope.message {
-                Message::Ping { hash, sent } if self.answers => {
+                Message::Ping { hash, sent } if self.answers || self.answering.contains(&to) => {
                     let (life, clock) = (envelope.life, self.clock_of(to));
                     let since = self.blind_since.filter(|_| to == OTHER);
                     let unconfirmed = since.map_or(0, |since| self.now - since);
@@ -227,6 +229,28 @@ fn an_instance_whose_clock_drifts_does_not_join() {
     joiner.run(20_000_000);
     assert!(joiner.tried.is_empty(), "it has joined");
     assert_eq!(joiner.member.drifting(joiner.now), (vec![OTHER], true));
+}
+
+/// Two of three that have lost the third go on, whichever ids they have.
+#[test]
+fn whoever_reaches_less_than_half_of_the_members_accuses_later() {
+    let wait = |answering: &[MemberId]| {
+        let mut ours = Alone::new("a", map(&[(OTHER, "a"), (ME, "a"), (THIRD, "a")]));
+        ours.run(70_000_000);
+        ours.tried.clear();
+        (ours.answers, ours.answering) = (false, answering.to_vec());
+        let began = ours.now;
+        while ours.tried.is_empty() {
+            ours.run(TICK);
+        }
+        ours.now - began
+    };
+    let config = Config::default();
+    let first = config.silence + config.rank_step;
+    let [one, both] = [wait(&[OTHER]), wait(&[])];
+    assert!(one < first + 3 * TICK, "{one}");
+    // The latest of the two others is before the lowest of those that are alone.
+    assert!(both >= first + 3 * config.rank_step && both < first + 3 * config.rank_step + 4 * TICK);
 }
 
 /// It answers PINGs, and soon it has no lease: nobody could write its rows.
