@@ -1,8 +1,10 @@
 //! Values of the ring's settings.
 
+use std::net::IpAddr;
 use std::{fmt, str::FromStr};
 
 use super::Invalid;
+use super::address::HostPort;
 
 /// A name of 1 to 64 letters, digits, dots, dashes and underscores.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +40,22 @@ impl fmt::Display for ShortName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Where other instances reach one: with a port, for there is no usual one.
+///
+/// # Errors
+/// Says what is wrong with the text.
+pub(super) fn ring_address(text: &str) -> Result<HostPort, Invalid> {
+    let has_port = text.contains(':') && text.parse::<IpAddr>().is_err();
+    let address = text.parse::<HostPort>().ok().filter(|_| has_port);
+    let nowhere = |address: &HostPort| address.literal().is_some_and(|at| at.ip().is_unspecified());
+    address.filter(|address| !nowhere(address)).ok_or_else(|| {
+        Invalid::new(format!(
+            "`{text}` is not where others can reach an instance: write `host:port`, as in \
+             `cache-1.example.org:7946` or `[fd00::1]:7946`"
+        ))
+    })
 }
 
 /// A part beside the parts of others, up to a million.
@@ -79,6 +97,16 @@ impl fmt::Display for Weight {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_others_reach_an_instance_has_a_port() {
+        for address in ["cache-1.example.org:7946", "10.0.0.5:7946", "[fd00::1]:7946"] {
+            assert_eq!(ring_address(address).unwrap().to_string(), address);
+        }
+        for address in ["", "nonsense", ":7946", "a:0", "a:70000", "fd00::1", "0.0.0.0:7946"] {
+            assert!(ring_address(address).is_err(), "{address}");
+        }
+    }
 
     #[test]
     fn names_and_weights_are_read_back_and_others_refused() {

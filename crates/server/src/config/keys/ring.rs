@@ -3,6 +3,7 @@
 use crate::config::{
     key::{Group, SettingKey, Shape},
     put::{one, paths, put, put_listen, put_optional_path, put_switch, refused, some},
+    ring::ring_address,
 };
 
 pub(super) const KEYS: &[SettingKey] = &[
@@ -41,7 +42,7 @@ pub(super) const KEYS: &[SettingKey] = &[
                network. Without it: the address of --ring-address",
         live: false,
         set: |c, v| {
-            c.ring_advertise = Some(v[0].parse().map_err(refused(0))?);
+            c.ring_advertise = Some(ring_address(&v[0]).map_err(refused(0))?);
             Ok(())
         },
         get: |c| some(c.ring_advertise.as_ref()),
