@@ -80,6 +80,7 @@ HISTORIES = {
         "memcache::budget::tests",
         "memcache::head::tests",
         "memcache::line::tests",
+        "memcache::room_model",
         "memcache::tests::large",
         "memcache::tests::room",
     ],

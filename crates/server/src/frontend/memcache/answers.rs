@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
 
-use super::budget::{BufferShare, FREE};
+use super::budget::BufferShare;
 use super::line::Signal;
 use super::outgoing::{Outgoing, SHARED_FROM};
 
@@ -139,17 +139,10 @@ impl Answers {
     }
 
     /// Says what the connection holds now.
-    ///
-    /// The race with a piece that waits in line: it asked while its connection held little, and its
-    /// connection came to hold what others wait for. Then the piece goes on without room, so it is
-    /// told. Otherwise both would wait for each other.
     fn account(&self, state: &QueueState) {
-        let held = state.bytes + self.input.get();
-        self.share.set(held);
+        let input = self.input.get();
+        self.share.set(state.bytes + input, input);
         self.share.set_awaited(state.waiting);
-        if held > FREE {
-            self.wake_pieces();
-        }
     }
 
     /// Says how many bytes of requests wait for their rest.
@@ -342,9 +335,8 @@ impl Answers {
 
     /// Counts `bytes` for the next piece of answer `number`, if it is its turn and there is room.
     ///
-    /// What stands behind it cannot be sent before it, so it is not waited for: an answer of which
-    /// nothing is on its way goes on though its connection holds more than others leave room for.
-    /// One of which a piece is on its way takes no more than others leave.
+    /// An answer of which nothing is on its way goes first: what stands behind it cannot be sent
+    /// before it. One of which a piece is on its way takes no more than others leave.
     fn grants_piece(&self, number: u64, bytes: usize, signal: &Rc<Signal>) -> bool {
         let mut state = self.state.borrow_mut();
         if state.first != number {
@@ -354,11 +346,7 @@ impl Answers {
         debug_assert_eq!(waits.granted, 0, "a piece is sent or given up before the next");
         let under_way = state.ready.held() + state.sending;
         let may_add = match under_way {
-            0 if state.bytes + self.input.get() > FREE => {
-                self.share.leave(signal);
-                true
-            }
-            0 => self.share.may_add(bytes, signal),
+            0 => self.share.may_add_piece(bytes, signal),
             _ => under_way + bytes <= AHEAD && self.share.may_add_to_spare(bytes),
         };
         if !may_add {

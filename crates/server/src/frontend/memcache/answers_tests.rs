@@ -3,7 +3,7 @@
 use afterglow_memcache::Sink;
 use futures_util::FutureExt;
 
-use super::super::budget::BufferBudget;
+use super::super::budget::{BufferBudget, FREE};
 use super::super::outgoing::SharingSink;
 use super::*;
 
@@ -47,7 +47,7 @@ fn answers_leave_in_the_order_of_their_requests() {
 fn short() -> (Rc<BufferBudget>, BufferShare, Rc<Answers>) {
     let budget = BufferBudget::new(10 * FREE, 1 << 30);
     let (other, answers) = (budget.share(), Answers::new(budget.share(), 0));
-    other.set(11 * FREE);
+    other.set(11 * FREE, 0);
     (budget, other, answers)
 }
 
@@ -63,9 +63,36 @@ fn a_piece_in_line_goes_on_once_its_own_connection_holds_what_others_wait_for() 
 }
 
 #[test]
+fn pieces_whose_connections_hold_more_go_on_without_room_one_at_a_time() {
+    let budget = BufferBudget::new(8 * FREE, 1 << 30);
+    let many: Vec<_> = (0..40).map(|_| Answers::new(budget.share(), 0)).collect();
+    let slots: Vec<_> = many.iter().map(|answers| answers.reserve(b"k", false, 0)).collect();
+    // What stands behind the piece cannot be sent before it.
+    let behind: Vec<_> =
+        many.iter().map(|answers| answers.reserve(b"l", false, FREE + FREE / 20)).collect();
+    let mut waiting: Vec<_> =
+        slots.iter().map(|slot| Box::pin(slot.room_for_piece(4 * FREE))).collect();
+    let mut granted = Vec::new();
+    while !waiting.is_empty() {
+        let before = waiting.len();
+        waiting.retain_mut(|room| match room.as_mut().now_or_never() {
+            Some(room) => {
+                granted.push(room.expect("the connection is there"));
+                false
+            }
+            None => true,
+        });
+        assert!(budget.used() <= (8 + 4) * FREE, "{} bytes", budget.used());
+        assert!(waiting.len() < before, "one can always go on");
+        granted.remove(0);
+    }
+    drop((granted, behind));
+}
+
+#[test]
 fn room_for_a_piece_that_is_not_sent_is_given_back() {
     let (_, other, answers) = short();
-    other.set(0);
+    other.set(0, 0);
     let slot = answers.reserve(b"k", false, 0);
     let room = slot.room_for_piece(5 * FREE).now_or_never().flatten().unwrap();
     assert_eq!(answers.state.borrow().bytes, 5 * FREE);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use afterglow_engine::device::AlignedBuf;
 
-use super::line::{Line, Signal};
+use super::line::{Asker, Line, Signal, Taker};
 
 /// What any connection may hold whatever the others do, in bytes.
 pub const FREE: usize = 64 * 1024;
@@ -31,8 +31,12 @@ pub struct BufferBudget {
 /// What one connection holds.
 pub struct BufferShare {
     budget: Rc<BufferBudget>,
+    /// Bytes, those that do not count included.
     held: Cell<usize>,
-    awaited: Cell<usize>,
+    /// Its bytes that count.
+    bytes: Rc<Taker>,
+    /// Answers that it waits for.
+    answers: Rc<Taker>,
 }
 
 impl BufferBudget {
@@ -61,7 +65,8 @@ impl BufferBudget {
 
     /// A connection comes.
     pub fn share(self: &Rc<Self>) -> BufferShare {
-        BufferShare { budget: self.clone(), held: Cell::default(), awaited: Cell::default() }
+        let (held, bytes, answers) = Default::default();
+        BufferShare { budget: self.clone(), held, bytes, answers }
     }
 }
 
@@ -77,9 +82,20 @@ impl BufferShare {
     }
 
     /// Whether the connection may hold so many bytes more. If not, `signal` waits in line until it
-    /// may.
+    /// may, and for nothing else: behind a piece of its own, if there is one in line.
     pub fn may_add(&self, bytes: usize, signal: &Rc<Signal>) -> bool {
-        self.budget.bytes.may_take(self.need(bytes), signal)
+        let asker = Asker { taker: &self.bytes, signal, goes_first: false };
+        let may = self.budget.bytes.may_take(self.need(bytes), asker);
+        if !may {
+            self.budget.answers.leave(&self.answers, signal);
+        }
+        may
+    }
+
+    /// The same for a piece of an answer before which nothing else of the connection can be sent.
+    pub fn may_add_piece(&self, bytes: usize, signal: &Rc<Signal>) -> bool {
+        let asker = Asker { taker: &self.bytes, signal, goes_first: true };
+        self.budget.bytes.may_take(self.need(bytes), asker)
     }
 
     /// The same for what can wait: it takes what nobody waits for.
@@ -90,9 +106,14 @@ impl BufferShare {
     /// Whether the connection may wait for one more answer. If not, `signal` waits in line until it
     /// may, and for nothing else.
     pub fn may_wait(&self, signal: &Rc<Signal>) -> bool {
-        let may = self.budget.answers.may_take(usize::from(self.awaited.get() > 0), signal);
+        if self.answers.has() == 0 {
+            self.budget.answers.leave(&self.answers, signal);
+            return true;
+        }
+        let asker = Asker { taker: &self.answers, signal, goes_first: false };
+        let may = self.budget.answers.may_take(1, asker);
         if !may {
-            self.budget.bytes.leave(signal);
+            self.budget.bytes.leave(&self.bytes, signal);
         }
         may
     }
@@ -110,27 +131,27 @@ impl BufferShare {
 
     /// `signal` waits for nothing more, whatever it asked for.
     pub fn leave(&self, signal: &Rc<Signal>) {
-        self.budget.bytes.leave(signal);
-        self.budget.answers.leave(signal);
+        self.budget.bytes.leave(&self.bytes, signal);
+        self.budget.answers.leave(&self.answers, signal);
     }
 
     /// Whether it holds what others wait for.
     pub fn holds_what_is_short(&self) -> bool {
         let BufferBudget { bytes, answers } = &*self.budget;
-        counted(self.held.get()) > 0 && !bytes.is_empty()
-            || self.awaited.get() > 0 && !answers.is_empty()
+        self.bytes.has() > 0 && !bytes.is_empty() || self.answers.has() > 0 && !answers.is_empty()
     }
 
     /// The connection waits for so many answers now.
     pub fn set_awaited(&self, answers: usize) {
-        self.budget.answers.change(self.awaited.replace(answers), answers);
+        self.budget.answers.change(&self.answers, answers, 0);
     }
 
-    /// The connection holds so many bytes now.
-    pub fn set(&self, held: usize) {
-        let (before, after) = (counted(self.held.replace(held)), counted(held));
+    /// The connection holds so many bytes now, so many of them of requests that are not done yet.
+    pub fn set(&self, held: usize, input: usize) {
+        self.held.set(held);
+        let (before, after) = (self.bytes.has(), counted(held));
+        self.budget.bytes.change(&self.bytes, after, counted(input));
         if after != before {
-            self.budget.bytes.change(before, after);
             self.budget.make_room();
         }
     }
@@ -145,7 +166,7 @@ impl Drop for BufferBudget {
 
 impl Drop for BufferShare {
     fn drop(&mut self) {
-        self.set(0);
+        self.set(0, 0);
         self.set_awaited(0);
     }
 }
@@ -160,12 +181,13 @@ mod tests {
         let wake = Rc::new(Signal::default());
         let (a, b) = (budget.share(), budget.share());
         assert!(a.may_add(9 * FREE, &wake), "alone, anything");
-        a.set(6 * FREE);
+        a.set(6 * FREE, 0);
         assert!(b.may_add(FREE, &wake) && !b.may_add(2 * FREE, &wake));
         assert!(budget.is_short());
-        a.set(4 * FREE);
-        assert!(b.may_add(2 * FREE, &wake) && !budget.is_short());
-        b.set(2 * FREE);
+        a.set(4 * FREE, 0);
+        assert!(b.may_add(2 * FREE, &wake));
+        b.set(2 * FREE, 0);
+        assert!(!budget.is_short());
         assert!(!a.may_add(1, &wake));
         drop(b);
         assert!(a.may_add(1, &wake));
@@ -180,13 +202,13 @@ mod tests {
         drop([long(), long(), long()]);
         assert_eq!(AlignedBuf::kept_long(), 4 * FREE);
         let share = budget.share();
-        share.set(2 * FREE);
+        share.set(2 * FREE, 0);
         assert_eq!(AlignedBuf::kept_long(), 2 * FREE, "the first 64 KiB of a connection are free");
-        share.set(9 * FREE);
+        share.set(9 * FREE, 0);
         assert_eq!(AlignedBuf::kept_long(), 0);
         drop(long());
         assert_eq!(AlignedBuf::kept_long(), 0);
-        share.set(0);
+        share.set(0, 0);
         drop(long());
         assert_eq!(AlignedBuf::kept_long(), 2 * FREE);
         drop((share, budget));
@@ -197,9 +219,9 @@ mod tests {
     fn what_many_hold_for_nothing_is_not_counted() {
         let (budget, wake) = (BufferBudget::new(FREE, 1), Rc::new(Signal::default()));
         let many: Vec<BufferShare> = (0..100).map(|_| budget.share()).collect();
-        many.iter().for_each(|share| share.set(FREE));
+        many.iter().for_each(|share| share.set(FREE, 0));
         assert!(many[0].may_add(FREE, &wake), "nobody holds more than a little");
-        many[0].set(2 * FREE);
+        many[0].set(2 * FREE, 0);
         assert!(!many[1].may_add(1, &wake));
     }
 
@@ -216,9 +238,10 @@ mod tests {
         assert!(!b.may_wait(&other) && budget.is_short());
         a.set_awaited(3);
         assert!(!b.may_wait(&other), "there are as many still");
+        a.leave(&wake);
         drop(a);
         assert!(b.may_wait(&other));
-        b.leave(&wake);
+        b.set_awaited(2);
         assert!(!budget.is_short());
         drop(b);
         assert_eq!(budget.answers.left(), 4);

@@ -387,10 +387,12 @@ impl<S: Stream> MemcacheConnection<S> {
         let capacity = self.input.capacity();
         if wanted > FREE {
             let more = wanted.saturating_sub(capacity.max(READ_BUFFER));
+            // Who is told asks at once: a write to a client that stands still would hold it up.
             while capacity < wanted && !self.answers.may_read(more) {
-                self.answers.changed().await;
-                self.info.check()?;
-                self.send().await?;
+                if self.send().await? == 0 {
+                    self.answers.changed().await;
+                    self.info.check()?;
+                }
             }
             let now = self.session.reactor_state.front_end.store.now();
             self.info.holding_since.set(Some(self.info.holding_since.get().unwrap_or(now)));

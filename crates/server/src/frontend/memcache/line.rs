@@ -6,6 +6,14 @@
 //!    else: one who does not fit holds up all behind it, so large requests do not starve.
 //! 3. Who was told asks again. Who asks for nothing in its turn leaves.
 //!
+//! A taker has one place in line, whichever of its tasks asks. What goes *first* takes the place of
+//! what the taker asked for besides: that is asked for again once the first has got its own.
+//!
+//! Those who have something could wait for each other for ever. So one who is *stuck*, because it
+//! gives nothing back before it goes on, may go beyond the limit. The first in line of them does,
+//! and no other before it has given as much back: it *owes* that. Where it is stuck it never waits
+//! meanwhile, so it gives back what it owes, or is cut for standing still.
+//!
 //! A connection that stands still in something else, such as a write to its client, is passed over
 //! until it waits again: it could not go on if it were told.
 //!
@@ -72,13 +80,70 @@ impl Signal {
     }
 }
 
+/// One who takes something, in however many tasks.
+#[derive(Default)]
+pub struct Taker {
+    has: Cell<usize>,
+    /// What of it is given back only once its own request goes on.
+    keeps: Cell<usize>,
+    is_in_line: Cell<bool>,
+}
+
+impl Taker {
+    /// How much it has.
+    pub fn has(&self) -> usize {
+        self.has.get()
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Copy)]
+pub struct Asker<'a> {
+    /// In whose name.
+    pub taker: &'a Rc<Taker>,
+    /// What tells the task that asks.
+    pub signal: &'a Rc<Signal>,
+    /// Nothing that the taker has is given back before this is done.
+    pub goes_first: bool,
+}
+
+impl Asker<'_> {
+    /// Whether it gives nothing back before it goes on.
+    fn is_stuck(&self) -> bool {
+        let Taker { has, keeps, .. } = &**self.taker;
+        if self.goes_first { has.get() > 0 } else { keeps.get() > 0 }
+    }
+}
+
 /// One who waits in line.
 struct Waiter {
+    taker: Rc<Taker>,
     signal: Rc<Signal>,
+    goes_first: bool,
+    /// Asked for something in the same name that does not go first.
+    behind: Option<Rc<Signal>>,
     /// How much it asked for.
     need: usize,
     /// It was told that it may ask again.
     told: bool,
+    /// It may take what it asked for, and has not done so yet.
+    granted: bool,
+}
+
+impl Waiter {
+    fn asker(&self) -> Asker<'_> {
+        Asker { taker: &self.taker, signal: &self.signal, goes_first: self.goes_first }
+    }
+
+    fn can_go_on(&self) -> bool {
+        self.signal.is_awaited.get()
+    }
+}
+
+/// One who went beyond the limit, and how much it has not given back yet.
+struct Debt {
+    taker: Rc<Taker>,
+    owes: usize,
 }
 
 /// Something of which there is so much, and those who wait for it.
@@ -86,12 +151,14 @@ pub struct Line {
     limit: usize,
     used: Cell<usize>,
     waiters: RefCell<VecDeque<Waiter>>,
+    debt: RefCell<Option<Debt>>,
 }
 
 impl Line {
     /// Of so much, with nobody in it.
     pub fn new(limit: usize) -> Self {
-        Line { limit, used: Cell::default(), waiters: RefCell::default() }
+        let (used, waiters, debt) = Default::default();
+        Line { limit, used, waiters, debt }
     }
 
     /// How much of it is left.
@@ -115,37 +182,58 @@ impl Line {
         beside == 0 || beside.saturating_add(need) <= self.limit
     }
 
-    /// Whether `need` may be taken. If not, `signal` is in line until it asks for what fits, or
-    /// [leaves](Self::leave).
-    pub fn may_take(&self, need: usize, signal: &Rc<Signal>) -> bool {
+    /// Whether one who is stuck may go beyond the limit; `is_first` of those who are.
+    fn may_go_beyond(&self, taker: &Rc<Taker>, is_first: bool) -> bool {
+        self.debt.borrow().as_ref().map_or(is_first, |debt| Rc::ptr_eq(&debt.taker, taker))
+    }
+
+    /// Whether `need` may be taken. If not, the asker is in line until it takes what it may have,
+    /// or [leaves](Self::leave). Who asks twice before it takes is answered from the same place.
+    /// What does not go first waits behind what does.
+    pub fn may_take(&self, need: usize, asker: Asker<'_>) -> bool {
         if need == 0 {
             return true;
         }
         let mut waiters = self.waiters.borrow_mut();
-        let place = match signal.is_in_line() {
-            true => waiters.iter().position(|waiter| Rc::ptr_eq(&waiter.signal, signal)),
-            false => None,
-        };
+        let place = place_of(&waiters, asker.taker);
+        if let Some(place) = place
+            && waiters[place].goes_first
+            && !asker.goes_first
+        {
+            waiters[place].behind = Some(asker.signal.clone());
+            return false;
+        }
         let before = waiters.iter().take(place.unwrap_or(waiters.len()));
-        let before = before.filter(|waiter| waiter.signal.is_awaited.get());
-        let beside = before.fold(self.used.get(), |sum, waiter| sum.saturating_add(waiter.need));
-        let fits = self.fits(beside, need);
+        let before = before.filter(|waiter| waiter.can_go_on());
+        let (beside, is_first) = before.fold((self.used.get(), true), |(sum, first), waiter| {
+            (sum.saturating_add(waiter.need), first && !waiter.asker().is_stuck())
+        });
+        let may = self.fits(beside, need)
+            || asker.is_stuck() && self.may_go_beyond(asker.taker, is_first);
         match place {
-            Some(place) if fits => {
-                waiters.remove(place);
-                signal.lines.set(signal.lines.get() - 1);
-            }
-            Some(place) => (waiters[place].need, waiters[place].told) = (need, false),
-            None if fits => {}
+            Some(place) => stay(&mut waiters[place], need, may, asker),
+            None if may => {}
             None => {
-                waiters.push_back(Waiter { signal: signal.clone(), need, told: false });
-                signal.lines.set(signal.lines.get() + 1);
+                asker.taker.is_in_line.set(true);
+                asker.signal.lines.set(asker.signal.lines.get() + 1);
+                let (taker, signal) = (asker.taker.clone(), asker.signal.clone());
+                let (goes_first, behind) = (asker.goes_first, None);
+                let (told, granted) = (false, false);
+                waiters.push_back(Waiter {
+                    taker,
+                    signal,
+                    goes_first,
+                    behind,
+                    need,
+                    told,
+                    granted,
+                });
             }
         }
-        if !fits {
-            signal.asked.set(true);
+        if !may {
+            asker.signal.asked.set(true);
         }
-        fits
+        may
     }
 
     /// Whether `need` is left and nobody waits.
@@ -153,43 +241,105 @@ impl Line {
         need == 0 || self.is_empty() && self.fits(self.used.get(), need)
     }
 
-    /// Somebody who had `before` has `after` now.
-    pub fn change(&self, before: usize, after: usize) {
-        self.used.set(self.used.get() + after - before);
-        if after < before {
+    /// `taker` has so much now. So much of it is given back only once its own request goes on.
+    ///
+    /// The race with a task of the taker that waits in line: the taker had nothing when it asked,
+    /// and is stuck now. So it is told if it may go beyond the limit.
+    pub fn change(&self, taker: &Rc<Taker>, has: usize, keeps: usize) {
+        let (had, kept) = (taker.has.replace(has), taker.keeps.replace(keeps));
+        self.used.set(self.used.get() + has - had);
+        self.note_debt(taker, had);
+        let mut waiters = self.waiters.borrow_mut();
+        if has > had
+            && let Some(place) = place_of(&waiters, taker)
+            && waiters[place].granted
+        {
+            take_out(&mut waiters, place);
+        }
+        drop(waiters);
+        let may_be_stuck = had == 0 && has > 0 || kept == 0 && keeps > 0;
+        if has < had || may_be_stuck && taker.is_in_line.get() {
             self.tell();
         }
     }
 
+    /// Notes what one who went beyond the limit owes, or gives back. Nobody owes within the limit.
+    fn note_debt(&self, taker: &Rc<Taker>, had: usize) {
+        let (beyond, has) = (self.used.get().saturating_sub(self.limit), taker.has());
+        let mut debt = self.debt.borrow_mut();
+        let owed = match &*debt {
+            Some(debt) if !Rc::ptr_eq(&debt.taker, taker) => {
+                (debt.taker.clone(), debt.owes.min(beyond))
+            }
+            Some(debt) => {
+                let owes = (debt.owes + has).saturating_sub(had);
+                (taker.clone(), owes.min(beyond))
+            }
+            None => (taker.clone(), has.saturating_sub(had).min(beyond)),
+        };
+        let (taker, owes) = owed;
+        *debt = (owes > 0).then_some(Debt { taker, owes });
+    }
+
     /// Tells those who may ask again.
     pub fn tell(&self) {
-        let mut beside = self.used.get();
+        let (mut beside, mut all_fit, mut is_first) = (self.used.get(), true, true);
         let mut waiters = self.waiters.borrow_mut();
-        for waiter in waiters.iter_mut().filter(|waiter| waiter.signal.is_awaited.get()) {
-            if !self.fits(beside, waiter.need) {
-                return;
-            }
+        for waiter in waiters.iter_mut().filter(|waiter| waiter.can_go_on()) {
+            all_fit = all_fit && self.fits(beside, waiter.need);
             beside = beside.saturating_add(waiter.need);
-            if !std::mem::replace(&mut waiter.told, true) {
+            let is_stuck = waiter.asker().is_stuck();
+            let may = all_fit || is_stuck && self.may_go_beyond(&waiter.taker, is_first);
+            is_first = is_first && !is_stuck;
+            if may && !std::mem::replace(&mut waiter.told, true) {
                 waiter.signal.raise();
             }
         }
     }
 
-    /// `signal` waits no more; whoever it held up is told.
-    pub fn leave(&self, signal: &Rc<Signal>) {
-        if !signal.is_in_line() {
-            return;
-        }
+    /// Whom `signal` tells waits no more; whoever it held up is told.
+    pub fn leave(&self, taker: &Rc<Taker>, signal: &Rc<Signal>) {
         let mut waiters = self.waiters.borrow_mut();
-        let Some(place) = waiters.iter().position(|waiter| Rc::ptr_eq(&waiter.signal, signal))
-        else {
-            return;
-        };
-        waiters.remove(place);
-        signal.lines.set(signal.lines.get() - 1);
-        drop(waiters);
-        self.tell();
+        let Some(place) = place_of(&waiters, taker) else { return };
+        if Rc::ptr_eq(&waiters[place].signal, signal) {
+            take_out(&mut waiters, place);
+            drop(waiters);
+            self.tell();
+        } else {
+            waiters[place].behind = None;
+        }
+    }
+}
+
+/// The place of a taker in line.
+fn place_of(waiters: &VecDeque<Waiter>, taker: &Rc<Taker>) -> Option<usize> {
+    match taker.is_in_line.get() {
+        true => waiters.iter().position(|waiter| Rc::ptr_eq(&waiter.taker, taker)),
+        false => None,
+    }
+}
+
+/// Takes a waiter out of line. Who asked behind it asks again.
+fn take_out(waiters: &mut VecDeque<Waiter>, place: usize) {
+    let waiter = waiters.remove(place).expect("its place was found");
+    waiter.taker.is_in_line.set(false);
+    waiter.signal.lines.set(waiter.signal.lines.get() - 1);
+    if let Some(behind) = waiter.behind {
+        behind.raise();
+    }
+}
+
+/// A waiter stays where it is, and so does what now goes first in its name.
+fn stay(waiter: &mut Waiter, need: usize, may: bool, asker: Asker<'_>) {
+    (waiter.need, waiter.told, waiter.granted) = (need, may, may);
+    if !Rc::ptr_eq(&waiter.signal, asker.signal) {
+        waiter.signal.lines.set(waiter.signal.lines.get() - 1);
+        asker.signal.lines.set(asker.signal.lines.get() + 1);
+        let before = std::mem::replace(&mut waiter.signal, asker.signal.clone());
+        if !waiter.goes_first {
+            waiter.behind = Some(before);
+        }
+        waiter.goes_first = asker.goes_first;
     }
 }
 
@@ -197,98 +347,185 @@ impl Line {
 mod tests {
     use super::*;
 
-    /// Who waits in line, and is told or not.
-    fn waiting(line: &Line, need: usize) -> Rc<Signal> {
-        let signal = Rc::new(Signal::default());
-        assert!(!line.may_take(need, &signal));
-        signal.is_awaited.set(true);
-        signal
+    /// One who asks.
+    #[derive(Default)]
+    struct One {
+        taker: Rc<Taker>,
+        signal: Rc<Signal>,
+        goes_first: bool,
     }
 
-    fn told(signals: &[&Rc<Signal>]) -> Vec<bool> {
-        signals.iter().map(|signal| signal.raised.replace(false)).collect()
-    }
-
-    /// It runs, and asks again.
-    fn asks(line: &Line, signal: &Rc<Signal>, need: usize) -> bool {
-        signal.is_awaited.set(false);
-        let may = line.may_take(need, signal);
-        if may {
-            line.change(0, need);
-        } else {
-            signal.is_awaited.set(true);
+    impl One {
+        fn asker(&self) -> Asker<'_> {
+            Asker { taker: &self.taker, signal: &self.signal, goes_first: self.goes_first }
         }
-        may
+
+        /// It has so much, and keeps it until it goes on.
+        fn has(&self, line: &Line, has: usize, keeps: usize) {
+            line.change(&self.taker, has, keeps);
+        }
+
+        /// It waits in line, and is told or not.
+        fn waiting(line: &Line, need: usize) -> One {
+            let one = One::default();
+            assert!(!one.asks(line, need));
+            one
+        }
+
+        /// It has something, which it gives back only once what it asks for is done.
+        fn stuck(line: &Line, has: usize) -> One {
+            let one = One { goes_first: true, ..One::default() };
+            one.has(line, has, 0);
+            one
+        }
+
+        /// Something else is asked for in its name.
+        fn besides(&self) -> One {
+            One { taker: self.taker.clone(), ..One::default() }
+        }
+
+        /// It runs, and asks.
+        fn asks(&self, line: &Line, need: usize) -> bool {
+            self.signal.is_awaited.set(false);
+            let may = line.may_take(need, self.asker());
+            match may {
+                true => self.has(line, self.taker.has() + need, self.taker.keeps.get()),
+                false => self.signal.is_awaited.set(true),
+            }
+            may
+        }
+    }
+
+    fn told(ones: &[&One]) -> Vec<bool> {
+        ones.iter().map(|one| one.signal.raised.replace(false)).collect()
+    }
+
+    /// So much of ten, of which somebody has so much.
+    fn taken(has: usize) -> (Line, One) {
+        let (line, other) = (Line::new(10), One::default());
+        other.has(&line, has, 0);
+        (line, other)
     }
 
     #[test]
     fn those_are_told_who_fit_in_the_order_in_which_they_came_and_nobody_else() {
-        let line = Line::new(10);
-        line.change(0, 10);
-        let [a, b, c] = [4, 5, 1].map(|need| waiting(&line, need));
-        line.change(10, 7);
+        let (line, other) = taken(10);
+        let [a, b, c] = [4, 5, 1].map(|need| One::waiting(&line, need));
+        other.has(&line, 7, 0);
         assert_eq!(told(&[&a, &b, &c]), [false; 3], "the first does not fit, and none goes before");
-        line.change(7, 1);
+        other.has(&line, 1, 0);
         assert_eq!(told(&[&a, &b, &c]), [true, true, false]);
-        line.change(1, 0);
+        other.has(&line, 0, 0);
         assert_eq!(told(&[&a, &b, &c]), [false, false, true], "nobody is told twice");
-        assert!(!line.may_take(1, &Rc::default()), "who comes now comes after them");
-        assert!(asks(&line, &c, 1) && asks(&line, &a, 4) && asks(&line, &b, 5));
+        let late = One::waiting(&line, 1);
+        assert!(c.asks(&line, 1) && a.asks(&line, 4) && b.asks(&line, 5));
         assert_eq!((line.left(), line.waiters.borrow().len()), (0, 1));
+        drop(late);
     }
 
     #[test]
     fn who_comes_later_takes_nothing_from_those_who_wait() {
-        let line = Line::new(10);
-        line.change(0, 8);
-        let large = waiting(&line, 4);
-        assert!(!line.may_take(1, &Rc::default()) && !line.has_spare(1));
-        assert!(line.may_take(0, &Rc::default()) && line.has_spare(0), "nothing is nobody's");
-        line.change(8, 0);
+        let (line, other) = taken(8);
+        let large = One::waiting(&line, 4);
+        assert!(!One::default().asks(&line, 1) && !line.has_spare(1));
+        assert!(One::default().asks(&line, 0) && line.has_spare(0), "nothing is nobody's");
+        other.has(&line, 0, 0);
         assert!(!line.has_spare(1), "nor while it has not taken it yet");
-        assert!(asks(&line, &large, 4));
+        assert!(large.asks(&line, 4));
     }
 
     #[test]
     fn what_is_more_than_all_gets_through_alone() {
-        let line = Line::new(10);
-        line.change(0, 1);
-        let huge = waiting(&line, 50);
-        line.change(1, 0);
+        let (line, other) = taken(1);
+        let huge = One::waiting(&line, 50);
+        other.has(&line, 0, 0);
         assert_eq!(told(&[&huge]), [true]);
-        assert!(asks(&line, &huge, 50) && line.left() == 0);
+        assert!(huge.asks(&line, 50) && line.left() == 0);
     }
 
     #[test]
     fn who_stands_still_elsewhere_is_passed_over_and_keeps_its_place() {
-        let line = Line::new(10);
-        line.change(0, 10);
-        let [still, next] = [5, 5].map(|need| waiting(&line, need));
-        still.is_awaited.set(false);
-        line.change(10, 5);
+        let (line, other) = taken(10);
+        let [still, next] = [5, 5].map(|need| One::waiting(&line, need));
+        still.signal.is_awaited.set(false);
+        other.has(&line, 5, 0);
         assert_eq!(told(&[&still, &next]), [false, true]);
-        assert!(asks(&line, &next, 5));
-        still.is_awaited.set(true);
+        assert!(next.asks(&line, 5));
+        still.signal.is_awaited.set(true);
         line.tell();
         assert_eq!(told(&[&still]), [false]);
-        line.change(5, 0);
+        other.has(&line, 0, 0);
         assert_eq!(told(&[&still]), [true]);
-        assert!(asks(&line, &still, 5));
+        assert!(still.asks(&line, 5));
     }
 
     #[test]
     fn who_leaves_or_asks_for_nothing_more_holds_up_nobody() {
-        let line = Line::new(10);
-        line.change(0, 10);
-        let [first, second] = [9, 2].map(|need| waiting(&line, need));
-        line.change(10, 8);
+        let (line, other) = taken(10);
+        let [first, second] = [9, 2].map(|need| One::waiting(&line, need));
+        other.has(&line, 8, 0);
         assert_eq!(told(&[&first, &second]), [false; 2]);
-        assert!(!first.waits_in_vain());
-        first.begin_turn();
-        assert!(first.waits_in_vain());
-        line.leave(&first);
-        assert_eq!((told(&[&second]), first.is_in_line()), (vec![true], false));
-        line.leave(&second);
+        assert!(!first.signal.waits_in_vain());
+        first.signal.begin_turn();
+        assert!(first.signal.waits_in_vain());
+        line.leave(&first.taker, &first.signal);
+        assert_eq!((told(&[&second]), first.signal.is_in_line()), (vec![true], false));
+        line.leave(&second.taker, &second.signal);
         assert!(line.is_empty());
+    }
+
+    #[test]
+    fn those_who_are_stuck_go_beyond_the_limit_one_after_the_other() {
+        let (line, other) = taken(6);
+        let large = One::waiting(&line, 9);
+        let [a, b] = [2, 2].map(|has| One::stuck(&line, has));
+        assert!(a.asks(&line, 5), "the first of those who are stuck, though not of those who wait");
+        assert!(!b.asks(&line, 5) && line.used() == 15);
+        other.has(&line, 4, 0);
+        assert_eq!(told(&[&large, &b]), [false; 2], "what another gives back is not what it owes");
+        a.has(&line, 5, 0);
+        assert_eq!(told(&[&large, &b]), [false; 2]);
+        assert!(a.asks(&line, 2), "who owes never waits");
+        a.has(&line, 2, 0);
+        assert_eq!(told(&[&large, &b]), [false, true]);
+        assert!(b.asks(&line, 5));
+        b.has(&line, 0, 0);
+        a.has(&line, 0, 0);
+        other.has(&line, 1, 0);
+        assert_eq!(told(&[&large]), [true]);
+    }
+
+    #[test]
+    fn what_goes_first_takes_the_place_of_what_its_taker_asked_for_before() {
+        let (line, other) = taken(10);
+        let [besides, next] = [1, 3].map(|need| One::waiting(&line, need));
+        let first = One { goes_first: true, ..besides.besides() };
+        assert!(!first.asks(&line, 8) && !besides.asks(&line, 1));
+        assert!(first.signal.is_in_line() && !besides.signal.is_in_line());
+        assert_eq!(line.waiters.borrow().len(), 2);
+        other.has(&line, 8, 0);
+        assert_eq!(told(&[&first, &besides, &next]), [false; 3]);
+        other.has(&line, 2, 0);
+        assert_eq!(told(&[&first, &besides, &next]), [true, false, false]);
+        assert!(first.asks(&line, 8));
+        assert_eq!(told(&[&besides]), [true], "it asks again, at the end of the line");
+        assert!(!besides.asks(&line, 1));
+        first.has(&line, 7, 0);
+        assert_eq!(told(&[&next, &besides]), [false; 2]);
+        first.has(&line, 0, 0);
+        assert_eq!(told(&[&next, &besides]), [true; 2]);
+        line.leave(&besides.taker, &first.signal);
+        assert!(besides.signal.is_in_line(), "it is not the one that left");
+    }
+
+    #[test]
+    fn who_comes_to_be_stuck_in_line_is_told() {
+        let (line, _other) = taken(9);
+        let [keeps, first] = [5, 5].map(|need| One::waiting(&line, need));
+        keeps.has(&line, 1, 0);
+        assert_eq!(told(&[&keeps]), [false], "what it has it gives back by and by");
+        keeps.has(&line, 1, 1);
+        assert_eq!(told(&[&keeps, &first]), [true, false]);
+        assert!(keeps.asks(&line, 5));
     }
 }

@@ -43,6 +43,8 @@ mod reading;
 mod receiving;
 mod recency;
 mod room;
+#[cfg(test)]
+mod room_model;
 mod sending;
 mod session;
 mod set;

@@ -29,8 +29,13 @@ pub(super) const LOADING_TRIES: u32 = 2500;
 impl MemcacheSession {
     /// A read-modify-write.
     pub(super) fn modify(&mut self, operation: Operation<'_>) -> Performed {
+        // Until it is answered it holds what it stores.
+        let stores = match &operation.action {
+            Action::Store(store) => store.value.len(),
+            Action::Get(_) | Action::Delete(_) | Action::Arithmetic(_) => 0,
+        };
         // A line may name many keys: there must be room for the answer to each.
-        if self.answers.conflicts(&operation.key, true) || !self.answers.has_room(0) {
+        if self.answers.conflicts(&operation.key, true) || !self.answers.has_room(stores) {
             return Performed::Blocked;
         }
         if let Some(backpressure) = self.store().objects.put_backpressure() {
@@ -57,11 +62,6 @@ impl MemcacheSession {
         if is_blind_delete(&shared) && !matches!(modify, Modify::Later(_) | Modify::Done(Ok(_))) {
             return self.delete_blindly(&shared, modify);
         }
-        // Until it is answered it holds what it stores.
-        let stores = match &shared.action {
-            Action::Store(store) => store.value.len(),
-            Action::Get(_) | Action::Delete(_) | Action::Arithmetic(_) => 0,
-        };
         let expected = match modify {
             Modify::Flash(read) if !self.answers.has_room(held(read.len()) + stores) => {
                 // It is looked up again when there is room.
