@@ -100,10 +100,10 @@ async fn join(
     if store.mode == Mode::Prepend {
         values.reverse();
     }
-    let mut writer = Writer::new(reactor_state, parts.head(len));
-    // What is read, and what is put together of it.
-    let held = 2 * writer.head.held();
-    let room = slot.room_for_piece(held).await.ok_or(MissReason::Abandoned)?;
+    let head = parts.head(len);
+    // What is read, and what is put together of it: nothing is allocated before there is room.
+    let room = slot.room_for_piece(2 * head.held()).await.ok_or(MissReason::Abandoned)?;
+    let mut writer = Writer::new(reactor_state, head);
     for (head, bytes) in values {
         let Some(head) = head else {
             writer.add(bytes).await?;
