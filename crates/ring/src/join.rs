@@ -87,8 +87,8 @@ impl Join {
         false
     }
 
-    /// Whether no member has answered or refused us for so long that all must be gone. To be asked after
-    /// [`Join::may_join`].
+    /// Whether no member has answered or refused us for so long that all must be gone. To be asked
+    /// after [`Join::may_join`].
     pub fn is_deserted(&self, now: Time, config: &Config) -> bool {
         now >= self.heard + config.deserted
     }
