@@ -81,9 +81,8 @@ impl Config {
         time.saturating_add(more)
     }
 
-    /// By how much a member's last confirmation must be older than ours for it to have lost the
-    /// database alone. Each reads the map every T/3: if all lose it, their last reads differ by
-    /// that.
+    /// By how much a member's last read must be older than ours for it to have lost the database
+    /// alone. Each reads the map every T/3: if all lose it, their last reads differ by that.
     #[must_use]
     pub fn blind(&self) -> Time {
         self.confirm / 3 + self.confirm / 8

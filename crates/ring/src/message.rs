@@ -112,8 +112,9 @@ pub enum Message {
         promise: bool,
         /// The answerer's clock.
         clock: Time,
-        /// For how long no read of the map has confirmed the answerer; 0 if it is no member.
-        unconfirmed: Time,
+        /// For how long the database has answered no read of the map to the answerer; 0 if it is no
+        /// member.
+        blind: Time,
     },
     /// Asks for the map.
     MapWanted,

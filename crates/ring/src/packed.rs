@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Numbers are little endian. Owners are places among the ids, `0xffff` is nobody. What a newer
-//! version adds to the fields of a member is skipped.
+//! version adds to the fields of a member is skipped. Whoever adds a field writes all before it.
 
 use crate::identity::{Identity, Incarnation, MemberId, RingId};
 use crate::malformed::Malformed;
@@ -128,7 +128,10 @@ impl Map {
             put_text(&mut fields, &member.profile.cql_address);
             fields.extend(member.profile.host_id.to_le_bytes());
             put_settings(&mut fields, &member.profile.settings);
-            fields.push(u8::from(member.leaving));
+            // An earlier version does not write it: a map without it has the same bytes.
+            if member.leaving {
+                fields.push(1);
+            }
             out.extend((fields.len() as u16).to_le_bytes());
             out.extend(fields);
         }
@@ -299,7 +302,8 @@ mod tests {
 
     #[test]
     fn fields_of_a_member_that_a_newer_version_adds_are_skipped() {
-        let map = map();
+        let mut map = map();
+        map.members[0].leaving = true;
         let mut bytes = map.encode();
         let at = 1 + 8 + 16 + 2; // format, version, ring, number of members
         let len = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
@@ -313,8 +317,10 @@ mod tests {
     fn a_member_of_an_earlier_version_says_nothing_of_its_settings_and_whether_it_leaves() {
         let mut map = Map::empty(1);
         map.put(MemberId(1), Incarnation(1), Profile::default());
-        for lacks in 1..3 {
-            let mut bytes = map.encode();
+        for (leaving, lacks) in [(false, 1), (true, 1), (true, 2)] {
+            let mut said = map.clone();
+            said.members[0].leaving = leaving;
+            let mut bytes = said.encode();
             let at = 1 + 8 + 16 + 2; // format, version, ring, number of members
             let len = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
             bytes[at..at + 2].copy_from_slice(&(len - lacks).to_le_bytes());

@@ -27,7 +27,7 @@ pub struct Takeover {
     /// When each last answered, or was first asked.
     answered: BTreeMap<Identity, Time>,
     /// For how long each had not been confirmed when it last answered.
-    unconfirmed: BTreeMap<Identity, Time>,
+    blind: BTreeMap<Identity, Time>,
     /// The newest version of the map that each has named.
     named: BTreeMap<Identity, u64>,
     /// Since when each is known to be accused.
@@ -56,9 +56,9 @@ impl Takeover {
     }
 
     /// A member answered a PING, and has not been confirmed for so long.
-    pub fn answered(&mut self, who: Identity, unconfirmed: Time, now: Time) {
+    pub fn answered(&mut self, who: Identity, blind: Time, now: Time) {
         self.answered.insert(who, now);
-        self.unconfirmed.insert(who, unconfirmed);
+        self.blind.insert(who, blind);
     }
 
     /// Since when this process is known to be a member.
@@ -76,7 +76,7 @@ impl Takeover {
     pub fn adopted(&mut self, map: &Map, me: Option<Identity>, now: Time) {
         let known = |who: &Identity| map.entry(who.id).is_some_and(|m| m.identity == *who);
         self.answered.retain(|who, _| known(who));
-        self.unconfirmed.retain(|who, _| known(who));
+        self.blind.retain(|who, _| known(who));
         self.unanswered.retain(|who, _| known(who));
         self.named.retain(|who, _| known(who));
         self.accused.retain(|who, _| known(who));
@@ -93,7 +93,7 @@ impl Takeover {
     }
 
     /// Whom to accuse now: who is silent, has a clock that `drifts`, or has lost the database while
-    /// we have it. `seen`: since when no read of the map has failed.
+    /// we have it. `seen`: when the first and the last read were sent since which none has failed.
     pub fn to_accuse(
         &self,
         map: &Map,
@@ -108,10 +108,13 @@ impl Takeover {
         let rank = map.active().take_while(|m| m.identity != me).count() as Time;
         let timeout =
             config.silence + config.rank_step * (rank.min(5) + self.minority(map, me, now, config));
-        // Once the database is back for all, each has the time to be confirmed.
-        let sees = seen.filter(|(since, _)| now >= since + config.confirm / 4);
+        // Once the database is back for all, each has the time to read. It may be gone again: only
+        // a fresh read counts.
+        let sees = seen.filter(|(since, last)| {
+            now >= since + config.confirm / 4 && now < last + 2 * config.transaction
+        });
         let is_blind = |who: &Identity, heard: Time| {
-            let theirs = self.unconfirmed.get(who).map(|time| heard.saturating_sub(*time));
+            let theirs = self.blind.get(who).map(|time| heard.saturating_sub(*time));
             theirs.zip(sees).is_some_and(|(theirs, (_, ours))| ours >= theirs + config.blind())
         };
         map.active()
@@ -141,12 +144,14 @@ impl Takeover {
     /// How many more ranks a member waits that reaches less than half of the members, itself among
     /// them: the others accuse it first, and most of them go on.
     fn minority(&self, map: &Map, me: Identity, now: Time, config: &Config) -> Time {
-        let active = map.active().count();
-        let reached = |who: &Identity| {
-            *who == me || self.answered.get(who).is_none_or(|t| now < t + config.silence)
+        // All links may fail at one time, and their last answers still differ by a PING and a tick.
+        // Whom we have just accused counts still.
+        let fresh = config.silence - config.ping - config.ping / 4;
+        let is_reached = |who: &Identity| {
+            *who == me || self.answered.get(who).is_none_or(|heard| now < heard + fresh)
         };
-        let reached = map.active().filter(|member| reached(&member.identity)).count();
-        if 2 * reached < active { active.min(6) as Time } else { 0 }
+        let reached = map.active().filter(|member| is_reached(&member.identity)).count();
+        if 2 * reached < map.members.len() { map.members.len().min(6) as Time } else { 0 }
     }
 
     /// Whose shards to take now.

@@ -79,12 +79,12 @@ const PULLED: u8 = 25;
 fn put_message(out: &mut Vec<u8>, message: &Message) -> u8 {
     match message {
         Message::Ping { hash, sent } => numbers(out, PING, &[*hash, *sent]),
-        Message::Pong { hash, sent, to, promise, clock, unconfirmed } => {
+        Message::Pong { hash, sent, to, promise, clock, blind } => {
             out.extend(to.0.to_le_bytes());
             numbers(out, PONG, &[*hash, *sent]);
             out.push((*promise).into());
             put_varint(out, *clock);
-            put_varint(out, *unconfirmed);
+            put_varint(out, *blind);
             PONG
         }
         Message::MapWanted => MAP_WANTED,
@@ -238,8 +238,10 @@ fn about_map(kind: u8, body: &mut Reader<'_>) -> Result<Message, Malformed> {
             let to = body.incarnation()?;
             let (hash, sent) = (body.varint()?, body.varint()?);
             let promise = body.u8()? == 1;
-            let (clock, unconfirmed) = (body.varint()?, body.varint()?);
-            Message::Pong { hash, sent, to, promise, clock, unconfirmed }
+            let clock = body.varint()?;
+            // An earlier version does not say it.
+            let blind = if body.0.is_empty() { 0 } else { body.varint()? };
+            Message::Pong { hash, sent, to, promise, clock, blind }
         }
         MAP_WANTED => Message::MapWanted,
         MAP_IS => Message::MapIs(Arc::new(Map::decode(body.0)?)),
@@ -403,9 +405,9 @@ mod tests {
                 to,
                 promise: true,
                 clock: 1 << 63,
-                unconfirmed: 60_000_000,
+                blind: 60_000_000,
             },
-            Message::Pong { hash: 0, sent: 1, to, promise: false, clock: 0, unconfirmed: 0 },
+            Message::Pong { hash: 0, sent: 1, to, promise: false, clock: 0, blind: 0 },
             Message::MapWanted,
             Message::MapIs(Arc::new(Map::empty(8))),
             Message::Begin { number, attempt, scopes: scopes.clone(), detail: detail.clone() },

@@ -53,8 +53,10 @@ impl Member {
         let Some((_, sent)) = self.reads.under_way.take_if(|(i, _)| *i == id) else { return };
         let often = if self.is_active() { self.config.confirm / 3 } else { self.config.silence };
         self.reads.due = sent + if map.is_some() { often } else { self.config.retry };
-        self.reads.seen = if map.is_some() { self.reads.seen.or(Some(sent)) } else { None };
+        let first = self.reads.seen.map_or(sent, |(first, _)| first);
+        self.reads.seen = map.is_some().then_some((first, sent));
         let Some(map) = map else { return };
+        self.reads.answered = Some(sent);
         let (read, ring) = (map.version, map.ring);
         self.join.read(read == 0, io.now);
         self.adopt(map, io);
@@ -116,7 +118,9 @@ impl Member {
             self.fills_up = true;
         }
         let is_stable = leaves || self.fills_up || stable(self.config.stable);
-        if self.leaving || self.transactions.is_busy() || !is_stable {
+        // Where all leave, the last of them takes what the others have, and they go.
+        let leaves_last = map.entry(self.id).is_some_and(|entry| entry.leaving);
+        if self.leaving && !leaves_last || self.transactions.is_busy() || !is_stable {
             return;
         }
         if let Some((from, message)) = self.handover.ask(&map, self.id, io.now, &self.config) {

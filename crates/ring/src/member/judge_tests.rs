@@ -113,9 +113,9 @@ impl Alone {
                 Message::Ping { hash, sent } if self.answers || self.answering.contains(&to) => {
                     let (life, clock) = (envelope.life, self.clock_of(to));
                     let since = self.blind_since.filter(|_| to == OTHER);
-                    let unconfirmed = since.map_or(0, |since| self.now - since);
+                    let blind = since.map_or(0, |since| self.now - since);
                     let promise = true;
-                    let pong = Message::Pong { hash, sent, to: life, promise, clock, unconfirmed };
+                    let pong = Message::Pong { hash, sent, to: life, promise, clock, blind };
                     self.say_in(envelope.ring, to, pong);
                 }
                 Message::Pong { promise, .. } => self.promised.push(promise),
@@ -278,7 +278,7 @@ fn a_member_that_has_lost_the_database_is_accused_by_who_has_it() {
     blind.sees = true;
     blind.run(14 * second);
     assert!(!accused(&blind));
-    blind.run(5 * second);
+    blind.run(8 * second);
     assert!(accused(&blind));
 }
 

@@ -86,8 +86,10 @@ struct MapReads {
     under_way: Option<(u64, Time)>,
     /// When to read again.
     due: Time,
-    /// When the first was sent of those since which none has failed.
-    seen: Option<Time>,
+    /// When the first and the last were sent of those since which none has failed.
+    seen: Option<(Time, Time)>,
+    /// When the last was sent that was answered.
+    answered: Option<Time>,
     /// The last one found no map, or one of another ring than ours: somebody has emptied the row.
     /// What this member would change is not its ring's any more.
     lost: bool,
@@ -146,9 +148,10 @@ impl Member {
         self.leaving = true;
     }
 
-    /// For how long no read of the map has confirmed this member.
-    fn unconfirmed(&self, now: Time) -> Time {
-        let since = self.lease.confirmed().max(self.takeover.joined_at());
+    /// For how long the database has answered no read of the map to this member. Not for how long
+    /// none has confirmed it: maps that follow each other fast confirm nothing.
+    fn blind(&self, now: Time) -> Time {
+        let since = self.reads.answered.max(self.takeover.joined_at());
         match (self.active_me(), since) {
             (Some(_), Some(since)) => now.saturating_sub(since),
             _ => 0,

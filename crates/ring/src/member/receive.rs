@@ -147,13 +147,13 @@ impl Member {
             _ => false,
         };
         let (hash, to, clock) = (self.hash, envelope.life, io.now);
-        let unconfirmed = self.unconfirmed(io.now);
-        let pong = Message::Pong { hash, sent, to, promise, clock, unconfirmed };
+        let blind = self.blind(io.now);
+        let pong = Message::Pong { hash, sent, to, promise, clock, blind };
         self.send(envelope.from, pong, io);
     }
 
     fn ponged(&mut self, envelope: &Envelope, io: &mut Io<'_>) {
-        let Message::Pong { sent, to, promise, clock, unconfirmed, .. } = envelope.message else {
+        let Message::Pong { sent, to, promise, clock, blind, .. } = envelope.message else {
             return;
         };
         if to != self.life {
@@ -161,7 +161,7 @@ impl Member {
         }
         let of = (envelope.from, envelope.life);
         self.drifts.answered(of, (sent, io.now, clock), self.config.rho);
-        self.takeover.answered(envelope.sender(), unconfirmed, io.now);
+        self.takeover.answered(envelope.sender(), blind, io.now);
         self.join.answered(envelope.sender(), io.now);
         self.compare_versions(envelope.from, envelope.version, io);
         if promise {

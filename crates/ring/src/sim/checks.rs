@@ -184,14 +184,14 @@ impl World {
             return Err("a read is never answered".to_owned());
         }
         let map = &self.database.map;
-        if self.running().all(|(at, _)| self.nodes[at].gone) {
-            return Ok(());
-        }
-        self.check_hits()?;
         let leaves = |at: usize| self.nodes[at].gone && map.entry(MemberId(at as u64)).is_some();
         if let Some((at, _)) = self.running().find(|(at, _)| leaves(*at)) {
             return Err(format!("m{at} was told to leave and is a member: {}", shown(map)));
         }
+        if self.running().all(|(at, _)| self.nodes[at].gone) {
+            return Ok(());
+        }
+        self.check_hits()?;
         for (number, shard) in map.shards.iter().enumerate() {
             let Some(owner) = shard.owner else {
                 return Err(format!("nobody owns shard {number} at the end: {}", shown(map)));

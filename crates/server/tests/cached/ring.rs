@@ -90,6 +90,19 @@ fn a_member_that_dies_is_replaced_and_one_that_leaves_hands_over() {
     }
 }
 
+/// One hands over to the other, which goes as the last one does.
+#[test]
+fn all_members_may_leave_at_once() {
+    let world = World::settled(2);
+    let mut clients = [world.client(0), world.client(1)];
+    for n in 0..20 {
+        clients[n % 2].put(&format!("k{n}"), "one");
+    }
+    world.running().for_each(|node| node.ring().leave());
+    wait_until("both have left", || world.running().all(|node| node.ring().status().has_left()));
+    read_all(&mut clients, &["one"; 20]);
+}
+
 #[test]
 fn rows_move_with_their_shards() {
     let mut world = World::new(3);

@@ -42,6 +42,8 @@ pub struct RingView {
     pub nodes: Vec<RingNode>,
     /// Host ids of members in good standing that own none: who leaves, or has just come.
     idle: Vec<Uuid>,
+    /// Host ids of members whose operators have them leave.
+    leaving: Vec<Uuid>,
     /// Nodes of before that died.
     absent: Vec<AbsentNode>,
 }
@@ -83,16 +85,20 @@ impl RingView {
         let idle = map.members.iter().filter(|entry| entry.standing == Standing::Active);
         let idle = idle.map(|entry| Uuid::from_u128(entry.profile.host_id));
         let idle = idle.filter(|id| nodes.iter().all(|node| node.host_id != *id)).collect();
-        Self { version: map.version, me, nodes, idle, absent: Vec::new() }
+        let leaving = map.members.iter().filter(|entry| entry.leaving);
+        let leaving = leaving.map(|entry| Uuid::from_u128(entry.profile.host_id)).collect();
+        Self { version: map.version, me, nodes, idle, leaving, absent: Vec::new() }
     }
 
     /// With the nodes of the view before that have died since, and those that had died before it.
     ///
-    /// A node that gave its shards away is no absent one: it leaves. Nor is one that is a node
+    /// A node that gave its shards away is no absent one: it leaves. Nor is one that was about to,
+    /// for this instance may not see the map in which it has none. Nor is one that is a node
     /// again, or whose address another has.
     #[must_use]
     pub fn after(mut self, before: &RingView, now: Instant) -> Self {
-        let died = before.nodes.iter().filter(|node| !self.idle.contains(&node.host_id));
+        let has_left = |id| self.idle.contains(id) || before.leaving.contains(id);
+        let died = before.nodes.iter().filter(|node| !has_left(&node.host_id));
         let died = died.map(|node| AbsentNode { node: node.clone(), since: now });
         let absent = before.absent.iter().cloned().chain(died).filter(|absent| {
             let is_again = |node: &RingNode| {
@@ -280,6 +286,13 @@ pub(super) mod tests {
         let mut other = map(&[1, 2, 4], 4, |shard| Some([1, 2, 4, 1][shard]));
         other.members[2].profile.cql_address = "10.0.0.3:9042".into();
         assert_eq!(absent(&of(&other).after(&died, now)), NOBODY);
+        // The third leaves. The map in which it has no shards came and went unseen.
+        let mut leaving = map(&all, 4, |shard| Some([1, 2, 3, 1][shard]));
+        leaving.members[2].leaving = true;
+        let leaving = of(&leaving).after(&whole, now);
+        assert_eq!(leaving.nodes.len(), 3);
+        let left = of(&map(&[1, 2], 4, |shard| Some([1, 2, 1, 1][shard]))).after(&leaving, now);
+        assert_eq!(absent(&left), NOBODY);
         // The second gives its shards away first, and is no member then.
         let empty = of(&map(&all, 4, |shard| Some([1, 3, 3, 1][shard]))).after(&whole, now);
         let left = of(&map(&[1, 3], 4, |shard| Some([1, 3, 3, 1][shard]))).after(&empty, now);
