@@ -115,7 +115,9 @@ impl Takeover {
         });
         let is_blind = |who: &Identity, heard: Time| {
             let theirs = self.blind.get(who).map(|time| heard.saturating_sub(*time));
-            theirs.zip(sees).is_some_and(|(theirs, (_, ours))| ours >= theirs + config.blind())
+            // It may have read since it last answered, as we have.
+            let ours = sees.map(|(_, last)| last.min(heard));
+            theirs.zip(ours).is_some_and(|(theirs, ours)| ours >= theirs + config.blind())
         };
         map.active()
             .map(|m| m.identity)
