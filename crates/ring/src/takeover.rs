@@ -108,25 +108,13 @@ impl Takeover {
         let rank = map.active().take_while(|m| m.identity != me).count() as Time;
         let timeout =
             config.silence + config.rank_step * (rank.min(5) + self.minority(map, me, now, config));
-        // Once the database is back for all, each has the time to read. It may be gone again: only
-        // a fresh read counts.
-        let sees = seen.filter(|(since, last)| {
-            now >= since + config.confirm / 4 && now < last + 2 * config.transaction
-        });
-        let is_blind = |who: &Identity, heard: Time| {
-            let theirs = self.blind.get(who).map(|time| heard.saturating_sub(*time));
-            // It may have read since it last answered, as we have.
-            let ours = sees.map(|(_, last)| last.min(heard));
-            theirs.zip(ours).is_some_and(|(theirs, ours)| ours >= theirs + config.blind())
-        };
         map.active()
             .map(|m| m.identity)
             .filter(|who| *who != me)
             .filter(|who| {
                 let heard = self.answered.get(who).copied().unwrap_or(now);
                 let hung = self.unanswered.get(who).is_some_and(|n| *n >= HUNG);
-                // What an answer says counts while it is fresh: we may have stood still since.
-                let is_blind = now < heard + config.silence && is_blind(who, heard);
+                let is_blind = self.is_blind(who, (now, seen, config));
                 if is_blind {
                     coverage_mark!(AccusedBlind);
                 }
@@ -141,6 +129,23 @@ impl Takeover {
                 settled || knows_us
             })
             .collect()
+    }
+
+    /// Whether a member has lost the database while we have it. What its answer said counts while
+    /// it is fresh, for we may have stood still since.
+    fn is_blind(
+        &self,
+        who: &Identity,
+        (now, seen, config): (Time, Option<(Time, Time)>, &Config),
+    ) -> bool {
+        let answer = self.answered.get(who).zip(self.blind.get(who));
+        let Some(((heard, blind), (since, last))) = answer.zip(seen) else { return false };
+        // Once the database is back for all, each has the time to read. It may be gone again: only
+        // a fresh read counts.
+        let sees = now >= since + config.confirm / 4 && now < last + 2 * config.transaction;
+        // It may have read since it last answered, as we have.
+        let (ours, theirs) = (last.min(*heard), heard.saturating_sub(*blind));
+        sees && now < heard + config.silence && ours >= theirs + config.blind()
     }
 
     /// How many more ranks a member waits that reaches less than half of the members, itself among

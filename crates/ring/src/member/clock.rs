@@ -53,8 +53,7 @@ impl Member {
         let Some((_, sent)) = self.reads.under_way.take_if(|(i, _)| *i == id) else { return };
         let often = if self.is_active() { self.config.confirm / 3 } else { self.config.silence };
         self.reads.due = sent + if map.is_some() { often } else { self.config.retry };
-        let first = self.reads.seen.map_or(sent, |(first, _)| first);
-        self.reads.seen = map.is_some().then_some((first, sent));
+        self.reads.seen = self.reads.seen.or(Some(sent)).filter(|_| map.is_some());
         let Some(map) = map else { return };
         self.reads.answered = Some(sent);
         let (read, ring) = (map.version, map.ring);

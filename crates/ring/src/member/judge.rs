@@ -81,7 +81,8 @@ impl Member {
         }
         let is_odd = self.drifts.is_odd(map, self.id, io.now);
         let drifts = |who: Identity| !is_odd && self.drifts.is_suspect(who.id, io.now);
-        let at = (io.now, self.reads.seen, &*self.config);
+        let seen = self.reads.seen.zip(self.reads.answered);
+        let at = (io.now, seen, &*self.config);
         let silent = self.takeover.to_accuse(map, me, at, drifts);
         if !silent.is_empty() {
             coverage_mark!(AccusedSomebody);

@@ -42,7 +42,7 @@ struct Alone {
     answering: Vec<MemberId>,
     /// Whether the other's clock runs too fast.
     drifts: bool,
-    /// When the database last confirmed the other, if it does not all the time.
+    /// When the database last answered the other, if it does not all the time.
     blind_since: Option<Time>,
     /// Whether the database answers the instance.
     sees: bool,

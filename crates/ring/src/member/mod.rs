@@ -86,8 +86,8 @@ struct MapReads {
     under_way: Option<(u64, Time)>,
     /// When to read again.
     due: Time,
-    /// When the first and the last were sent of those since which none has failed.
-    seen: Option<(Time, Time)>,
+    /// When the first was sent of those since which none has failed.
+    seen: Option<Time>,
     /// When the last was sent that was answered.
     answered: Option<Time>,
     /// The last one found no map, or one of another ring than ours: somebody has emptied the row.
