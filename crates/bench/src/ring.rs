@@ -1,4 +1,4 @@
-//! Reads on an io_uring of our own: the only unsafe code of the benchmarks.
+//! Reads on an io_uring of our own.
 
 #![allow(unsafe_code)]
 

@@ -6,6 +6,8 @@
 
 /// Deepest nesting that is read.
 const MAX_DEPTH: u32 = 64;
+/// Most members that are read: more than tables have columns, which they are.
+const MAX_MEMBERS: usize = 1 << 14;
 
 /// The value of a member.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,11 +25,15 @@ pub(crate) enum JsonValue {
 }
 
 /// Names and values in the order of the text, names as often as they are there. `None` if the text
-/// is anything but one JSON object.
+/// is anything but one JSON object, or has more members than columns can be.
 pub(crate) fn members(text: &str) -> Option<Vec<(String, JsonValue)>> {
     let mut reader = JsonReader { text, at: 0 };
     reader.space();
-    let members = reader.object(0)?;
+    let mut members = Vec::new();
+    reader.object(0, |member| {
+        members.push(member);
+        (members.len() <= MAX_MEMBERS).then_some(())
+    })?;
     reader.space();
     (reader.at == text.len()).then_some(members)
 }
@@ -54,23 +60,25 @@ impl JsonReader<'_> {
         Some(())
     }
 
-    /// `{ "name": value, ... }`
-    fn object(&mut self, depth: u32) -> Option<Vec<(String, JsonValue)>> {
-        let mut members = Vec::new();
+    /// `{ "name": value, ... }`, each member given to `keep`, which may refuse it.
+    fn object(
+        &mut self,
+        depth: u32,
+        mut keep: impl FnMut((String, JsonValue)) -> Option<()>,
+    ) -> Option<()> {
         self.take("{")?;
         self.space();
         if self.take("}").is_some() {
-            return Some(members);
+            return Some(());
         }
         loop {
             self.space();
             let name = self.string()?;
             self.space();
             self.take(":")?;
-            members.push((name, self.value(depth)?));
+            keep((name, self.value(depth)?))?;
             if self.take(",").is_none() {
-                self.take("}")?;
-                return Some(members);
+                return self.take("}");
             }
         }
     }
@@ -96,7 +104,7 @@ impl JsonReader<'_> {
         }
         self.space();
         let value = match self.peek()? {
-            b'{' => self.object(depth + 1).map(|_| JsonValue::Nested),
+            b'{' => self.object(depth + 1, |_| Some(())).map(|()| JsonValue::Nested),
             b'[' => self.array(depth + 1).map(|()| JsonValue::Nested),
             b'"' => self.string().map(JsonValue::String),
             b't' => self.take("true").map(|()| JsonValue::Boolean(true)),
@@ -198,6 +206,18 @@ impl JsonReader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_more_members_are_read_than_columns_can_be() {
+        let object = |count: usize| {
+            let members: Vec<_> = (0..count).map(|n| format!("\"{n}\":1")).collect();
+            format!("{{{}}}", members.join(","))
+        };
+        assert_eq!(members(&object(MAX_MEMBERS)).map(|all| all.len()), Some(MAX_MEMBERS));
+        assert_eq!(members(&object(MAX_MEMBERS + 1)), None);
+        let nested = format!("{{\"m\": {}}}", object(2 * MAX_MEMBERS));
+        assert_eq!(members(&nested), Some(vec![("m".into(), JsonValue::Nested)]));
+    }
 
     fn string(text: &str) -> Option<String> {
         match members(&format!("{{\"a\": {text}}}"))?.pop()?.1 {

@@ -61,31 +61,53 @@ impl Token<'_> {
     }
 }
 
-/// Text with something in it that is no token: the tokens before it, and the rest from there.
+/// Most tokens that are kept of a client's text: 4.5 MiB, whatever its length. A statement with as
+/// many markers as there may be (65,535), and a comma behind each, has fewer.
+pub(crate) const MOST_TOKENS: usize = 3 << 16;
+
+/// The tokens of a text one after the other, without white space and comments. They end where the
+/// text does, or before what is no token.
+pub(crate) struct Tokens<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Tokens<'a> {
+    pub(crate) fn of(text: &'a str) -> Tokens<'a> {
+        Tokens { rest: text }
+    }
+
+    /// What has not been read yet. Empty if the tokens have ended because the text has.
+    pub(crate) fn rest(&self) -> &'a str {
+        self.rest
+    }
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        self.rest = skip_hidden(self.rest)?;
+        let (kind, length) = token(self.rest)?;
+        let (text, rest) = self.rest.split_at(length);
+        self.rest = rest;
+        Some(Token { kind, text })
+    }
+}
+
+/// Text with something in it that is no token: the rest from there.
 #[derive(Debug)]
 pub(crate) struct Broken<'a> {
-    pub(crate) tokens: Vec<Token<'a>>,
     pub(crate) rest: &'a str,
 }
 
-/// All tokens of `text`, without white space and comments.
+/// All tokens of `text`, however many.
+///
+/// # Errors
+/// [`Broken`], if not all of it is tokens.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>, Broken<'_>> {
-    let mut tokens = Vec::with_capacity(text.len().min(1 << 10) / 4);
-    let mut rest = text;
-    loop {
-        match skip_hidden(rest) {
-            Some("") => return Ok(tokens),
-            Some(visible) => match token(visible) {
-                Some((kind, length)) => {
-                    let (text, after) = visible.split_at(length);
-                    tokens.push(Token { kind, text });
-                    rest = after;
-                }
-                None => return Err(Broken { tokens, rest: visible }),
-            },
-            None => return Err(Broken { tokens, rest }),
-        }
-    }
+    let mut all = Tokens::of(text);
+    let tokens = all.by_ref().collect();
+    if all.rest().is_empty() { Ok(tokens) } else { Err(Broken { rest: all.rest() }) }
 }
 
 /// Skips white space and comments. `None` if a comment does not end: a line comment needs its line
@@ -103,10 +125,10 @@ fn skip_hidden(mut text: &str) -> Option<&str> {
     }
 }
 
-/// Kind and length of the token that `text` begins with.
+/// Kind and length of the token that `text` begins with. `None` also for no text.
 fn token(text: &str) -> Option<(Kind, usize)> {
     let bytes = text.as_bytes();
-    match bytes[0] {
+    match *bytes.first()? {
         b'\'' => quoted(bytes, b'\'').map(|length| (Kind::String, length)),
         b'"' => quoted(bytes, b'"')
             .map(|length| (if length == 2 { Kind::EmptyQuoted } else { Kind::Quoted }, length)),

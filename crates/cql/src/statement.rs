@@ -18,6 +18,9 @@ pub fn parse(text: &str) -> Parsed {
 pub fn parse_bytes(text: &[u8]) -> Parsed {
     match std::str::from_utf8(text) {
         Ok(text) => parse(text),
-        Err(_) => Parsed::new(Statement::Unknown(Unknown::write(None)), Vec::new()),
+        Err(_) => {
+            let conditional = text.windows(2).any(|two| two.eq_ignore_ascii_case(b"if"));
+            Parsed::new(Statement::Unknown(Unknown::write(Vec::new(), conditional)), Vec::new())
+        }
     }
 }

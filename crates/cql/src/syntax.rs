@@ -3,6 +3,9 @@
 //! The tree keeps what planning needs: tables, key relations, touched columns, markers. An
 //! expression that planning never looks into is still parsed, so that its markers are counted.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use crate::message::BatchKind;
 
 /// A statement and its bind markers in the order of the text (their position is their bind index).
@@ -11,12 +14,12 @@ pub struct Parsed {
     /// The statement.
     pub statement: Statement,
     /// One per marker, its name when it is `:name`.
-    pub markers: Vec<Option<String>>,
+    pub markers: Vec<Option<Arc<str>>>,
     binds_doubted: bool,
 }
 
 impl Parsed {
-    pub(crate) fn new(statement: Statement, markers: Vec<Option<String>>) -> Parsed {
+    pub(crate) fn new(statement: Statement, markers: Vec<Option<Arc<str>>>) -> Parsed {
         Parsed { statement, markers, binds_doubted: false }
     }
 
@@ -34,10 +37,8 @@ impl Parsed {
 
     /// How many names and unnamed markers there are, each name once.
     pub fn distinct_markers(&self) -> usize {
-        let earlier = |(i, name): &(usize, &Option<String>)| {
-            name.is_some() && self.markers[..*i].contains(name)
-        };
-        self.markers.len() - self.markers.iter().enumerate().filter(earlier).count()
+        let names: HashSet<&str> = self.markers.iter().flatten().map(|name| &**name).collect();
+        names.len() + self.markers.iter().filter(|name| name.is_none()).count()
     }
 }
 
@@ -72,19 +73,23 @@ pub enum Statement {
 pub struct Unknown {
     /// True only if no server can take the text for anything but a read.
     pub provably_read: bool,
-    /// The one table that the text can write to, when its first words name it.
-    pub table: Option<TableName>,
+    /// The only tables that the text can write to, each once, if it names them. Empty if it may
+    /// write to anything, or only reads.
+    pub tables: Vec<TableName>,
+    /// Whether it may be a lightweight transaction.
+    pub conditional: bool,
 }
 
 impl Unknown {
-    /// Unknown text that may write: to `table` if given, else to anything.
-    pub fn write(table: Option<TableName>) -> Unknown {
-        Unknown { provably_read: false, table }
+    /// Unknown text that may write: to these tables if any are given, else to anything. It may be a
+    /// lightweight transaction if it is `conditional`.
+    pub fn write(tables: Vec<TableName>, conditional: bool) -> Unknown {
+        Unknown { provably_read: false, tables, conditional }
     }
 
     /// Unknown text that can only read.
     pub fn read() -> Unknown {
-        Unknown { provably_read: true, table: None }
+        Unknown { provably_read: true, tables: Vec::new(), conditional: false }
     }
 }
 
@@ -228,8 +233,8 @@ pub enum Operator {
 pub struct Marker {
     /// Position among the statement's markers.
     pub index: u16,
-    /// Name, for `:name`.
-    pub name: Option<String>,
+    /// Name, for `:name`. Plans may name a marker many times, and share this.
+    pub name: Option<Arc<str>>,
 }
 
 /// A value expression.

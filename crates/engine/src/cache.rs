@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::device::area::{
     DirLock, FileMetaStore, Media, MediaError, MmapMedia, PwriteMedia, boot_id, unfit_to_map,
 };
-use crate::device::{self, DeviceId, DeviceSet, Disk};
+use crate::device::{self, DeviceId, DeviceSet, Disk, PatientSet};
 use crate::durability::backpressure::Watch;
 use crate::error::OpenError;
 use crate::namespace::Namespace;
@@ -94,6 +94,7 @@ impl Cache {
         let random = || uuid::Uuid::new_v4().as_u64_pair();
         let ((a, b), (c, _)) = (random(), random());
         let env = Env {
+            patient: Arc::new(PatientSet::new(opened.set.clone())),
             set: opened.set,
             meta: Arc::new(meta),
             journal,
@@ -102,7 +103,16 @@ impl Cache {
             entropy: [a, b, c],
         };
         let (mut disk, truncated) = (opened.disk, opened.truncated);
-        let mut opened = recovery::open(config, env, &mut *disk)?;
+        let mut opened = match recovery::open(config, env, &mut *disk) {
+            Ok(opened) => opened,
+            Err(error) => {
+                // A device that hangs holds up no end: its buffers stay where they are.
+                if disk.in_flight() > 0 {
+                    std::mem::forget(disk);
+                }
+                return Err(error);
+            }
+        };
         // Of what is made anew nothing can be lost.
         if !opened.opening.is_empty() {
             opened.opening.truncated = truncated;

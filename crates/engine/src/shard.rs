@@ -71,6 +71,16 @@ impl ShardSlot {
         shard
     }
 
+    /// Takes the mutex to promote what was read from flash. The request is counted already, and the
+    /// index lines have been asked for.
+    pub fn lock_for_copy(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        let shard = self.state.lock();
+        shard.dram.prefetch(hash);
+        shard.dram.prefetch_return(hash);
+        shard.trial.prefetch(hash);
+        shard
+    }
+
     /// Takes the mutex.
     pub fn lock(&self) -> MutexGuard<'_, Shard> {
         self.state.lock()

@@ -1,6 +1,6 @@
 //! The native protocol and CQL text: what any client may send before anybody knows who it is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use afterglow_cql::error::ProtocolError;
@@ -386,7 +386,8 @@ fn schema() -> Schema {
     Schema(Arc::new(table))
 }
 
-/// Any text gets a plan, the same one each time and the same as its normal form. A plan to read
+/// Any text gets a plan, the same one each time and the same as its normal form. It takes memory in
+/// proportion to the text: 64 keys for the shortest lists that name so many. A plan to read
 /// from the cache finds a key or an error in any values. A key is never longer than the longest
 /// allowed.
 fn statement(data: &[u8]) {
@@ -398,6 +399,11 @@ fn statement(data: &[u8]) {
         && let Some(normal) = normalise(text)
     {
         assert_eq!(analyse(&parse(&normal), &schema, Some("ks")), plan, "of {normal:?}");
+    }
+    assert!(plan.weight() <= 4096 + 512 * data.len(), "{} bytes", plan.weight());
+    if let Plan::Write(write) = &plan {
+        let distinct: HashSet<&WriteTarget> = write.targets.iter().collect();
+        assert_eq!(distinct.len(), write.targets.len(), "what is touched is there twice");
     }
     let Plan::CachedRead(read) = plan else { return };
     for take in [0, 4, data.len()] {

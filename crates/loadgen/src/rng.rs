@@ -53,6 +53,14 @@ pub fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// What [`mix`] made `z` from.
+#[inline]
+pub fn unmix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 31) ^ (z >> 62)).wrapping_mul(0x3196_42B2_D24D_8EC3);
+    z = (z ^ (z >> 27) ^ (z >> 54)).wrapping_mul(0x96DE_1B17_3F11_9089);
+    z ^ (z >> 30) ^ (z >> 60)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +73,15 @@ mod tests {
         };
         assert_eq!(take(7), take(7));
         assert_ne!(take(7), take(8));
+    }
+
+    #[test]
+    fn what_is_mixed_can_be_had_back() {
+        let mut r = Rng::new(3);
+        let some = (0..1000).map(|_| r.next_u64());
+        for z in [0, 1, u64::MAX].into_iter().chain(some) {
+            assert_eq!((unmix(mix(z)), mix(unmix(z))), (z, z));
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! Sockets, storage and clocks are the caller's.
 
 mod action;
+mod ahead;
 pub mod auth;
 mod base64;
 mod binary;
@@ -38,6 +39,7 @@ mod watch;
 mod tests;
 
 pub use action::{Action, Arithmetic, Delete, Get, Mode, Store};
+pub use ahead::keys_ahead;
 pub use decide::{Change, Decision, Item, NewCas, NewItem, Outcome, decide};
 pub use decoder::{Decoded, Decoder, Parting, bad_chunk};
 pub use dump::{Dump, Form};

@@ -81,11 +81,18 @@ impl Config {
         time.saturating_add(more)
     }
 
-    /// By how much a member's last read must be older than ours for it to have lost the database
+    /// B: by how much a member's last read must be older than ours for it to have lost the database
     /// alone. Each reads the map every T/3: if all lose it, their last reads differ by that.
     #[must_use]
     pub fn blind(&self) -> Time {
         self.confirm / 3 + self.confirm / 8
+    }
+
+    /// How long a member has to read the map once the database is back: a read that hangs times out
+    /// first, and the next one may have to connect.
+    #[must_use]
+    pub fn recovers(&self) -> Time {
+        3 * self.transaction
     }
 
     /// How long the gates of a permit that nobody ends stay closed. Its write may be sent as late

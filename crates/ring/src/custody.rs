@@ -11,6 +11,8 @@
 //! * Or the gates are kept beside the rows, and [`Kept`] is what survives. A successor then knows
 //!   neither the gates nor their holds: see `unseen.rs`.
 
+mod moves;
+
 use std::collections::BTreeMap;
 use std::mem::take;
 
@@ -48,7 +50,7 @@ pub struct Custody {
     /// Snapshots of old owners before the moves of their shards, and at which version. A snapshot
     /// counts only if the very next version has the move. Otherwise the old owner may have gone on,
     /// granted writes and set more bits.
-    received: BTreeMap<u16, (u64, ShardState)>,
+    received: BTreeMap<u16, Received>,
     /// Shards that are being handed over, and the version at which that was said.
     leaving: BTreeMap<u16, u64>,
     unseen: Unseen,
@@ -80,6 +82,15 @@ pub struct Ticket {
 
 /// Shards that are held, each with its epoch and until when its rows are weak.
 pub type KeptShards = Vec<(u16, u64, Time)>;
+
+/// What the old owner of a shard has told, for a move that may not come.
+#[derive(Debug, Clone)]
+struct Received {
+    /// Of the map.
+    version: u64,
+    at: Time,
+    state: ShardState,
+}
 
 /// What an instance keeps across a crash of its process whose intents and holds are kept elsewhere,
 /// beside its rows.
@@ -172,9 +183,8 @@ impl Custody {
         self.weak_fills = config.weak_fills;
         self.leaving.retain(|_, version| map.version <= *version);
         let lost = !std::mem::replace(&mut self.begun, true);
-        let hold = now + if lost { config.intent() } else { config.stretched(config.hold) };
         // Only the version right after a snapshot may have its move.
-        self.received.retain(|_, (at, _)| *at + 1 >= map.version);
+        self.received.retain(|_, received| received.version + 1 >= map.version);
         for (number, shard) in map.shards.iter().enumerate() {
             let number = number as u16;
             if shard.owner != Some(me) {
@@ -192,20 +202,18 @@ impl Custody {
             }
             let first = shard.epoch == 1 && !lost;
             match self.received.remove(&number) {
-                Some((_, state)) if state.epoch.checked_add(1) == Some(shard.epoch) => {
-                    for (epoch, bits) in state.dirty.iter().filter(|(e, _)| *e <= state.epoch) {
-                        self.dirty.learn(number, *epoch, bits);
-                    }
+                Some(received) if received.state.epoch.checked_add(1) == Some(shard.epoch) => {
+                    self.believe(number, &received, config);
                 }
                 _ if first => {}
                 _ => {
                     coverage_mark!(TakenWeakly);
-                    if old.is_some_and(|old| is_takeover(old, map, number)) {
-                        self.weak.insert(number, hold);
+                    if !lost && old.is_some_and(|old| is_takeover(old, map, number)) {
+                        self.weak.insert(number, now + config.stretched(config.hold));
                     } else {
                         // Permits of the old owner may still be valid: it has left as the last
-                        // member, or a version was missed.
-                        self.weak.insert(number, hold.max(now + config.intent()));
+                        // member, a version was missed, or it was this member and lost its state.
+                        self.weak.insert(number, now + config.intent());
                         self.unseen.close(number, now + config.stretched(config.lease));
                     }
                 }
@@ -342,6 +350,18 @@ impl Custody {
         }
     }
 
+    /// Whether a write has been granted that has not ended.
+    #[cfg(test)]
+    pub fn has_granted(&self, key: PermitKey) -> bool {
+        self.permits.is_open(key)
+    }
+
+    /// Whether a write that is over keeps this from being filled.
+    #[cfg(test)]
+    pub fn is_held(&self, scope: Scope, now: Time) -> bool {
+        self.gates.held().any(|(held, until)| held == scope && until > now)
+    }
+
     /// Looks for a row. `lease` is when the lease ends.
     pub fn look(
         &self,
@@ -471,7 +491,7 @@ impl Custody {
     /// have of earlier epochs do not count.
     pub fn distrust_older(&mut self) {
         self.dirty = DirtyBits::default();
-        self.received.values_mut().for_each(|(_, state)| state.dirty.clear());
+        self.received.values_mut().for_each(|received| received.state.dirty.clear());
     }
 
     /// No fill that is under way may be installed.
@@ -513,72 +533,6 @@ impl Custody {
         self.weak.retain(|_, until| *until > now);
         self.pulls.retain(|_, until| *until > now);
         self.unseen.tidy(now);
-    }
-
-    /// The old owner's side of a move. This member does not answer for these shards until the
-    /// version has passed the present one. Shards that it does not own are left out.
-    pub fn hand_over(
-        &mut self,
-        map: &Map,
-        me: MemberId,
-        shards: &[u16],
-        now: Time,
-    ) -> Vec<ShardState> {
-        let own = |s: &&u16| map.shards.get(usize::from(**s)).is_some_and(|s| s.owner == Some(me));
-        let weak = |number| self.weak.get(number).copied().unwrap_or(0);
-        let mut states = Vec::new();
-        for number in shards.iter().filter(own) {
-            self.leaving.insert(*number, map.version);
-            let mut state = ShardState {
-                shard: *number,
-                epoch: map.shards[usize::from(*number)].epoch,
-                weak: weak(number).max(self.unseen.noted(*number)).saturating_sub(now),
-                holds: Vec::new(),
-                dirty: self.dirty.of(*number),
-            };
-            for (scope, until) in self.gates.held().chain(self.permits.open()) {
-                let left = until.saturating_sub(now);
-                match scope {
-                    _ if left == 0 => {}
-                    Scope::All => state.weak = state.weak.max(left),
-                    Scope::Token(token) if map.shard_of(token) == usize::from(*number) => {
-                        state.holds.push((token, left));
-                    }
-                    Scope::Token(_) => {}
-                }
-            }
-            states.push(state);
-        }
-        states
-    }
-
-    /// How many shards are being handed over.
-    pub fn leaving_count(&self) -> usize {
-        self.leaving.len()
-    }
-
-    /// The versions at which shards were handed over that have not moved yet.
-    pub fn leaving(&self) -> Option<u64> {
-        self.leaving.values().copied().min()
-    }
-
-    /// The new owner's side: notes the holds before the move. They cost nothing if it fails.
-    pub fn receive(&mut self, version: u64, states: &[ShardState], now: Time, config: &Config) {
-        for state in states {
-            for (token, left) in &state.holds {
-                let until = now.saturating_add(config.stretched(*left));
-                self.gates.hold(Scope::Token(*token), until);
-                self.unseen.bring(state.shard, until);
-            }
-            if state.weak > 0 {
-                let until = now.saturating_add(config.stretched(state.weak));
-                let weak = self.weak.entry(state.shard).or_default();
-                *weak = until.max(*weak);
-                // One of the reasons may be a permit for everything.
-                self.unseen.close(state.shard, now + config.stretched(config.lease));
-            }
-            self.received.insert(state.shard, (version, state.clone()));
-        }
     }
 }
 

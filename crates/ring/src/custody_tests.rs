@@ -56,8 +56,9 @@ fn after(maps: &[Map], config: &Config) -> Custody {
     old.begun = true;
     adopt(&mut old, &first, None, OLD, config);
     adopt(&mut new, &first, None, NEW, config);
-    let states = old.hand_over(&first, OLD, &[0], 0);
-    new.receive(1, &states, 0, config);
+    old.stop_answering(&first, OLD, &[0]);
+    let states = old.snapshot(&first, OLD, &[0], 0);
+    new.receive(1, states, 0);
     // The old owner goes on, once the version has passed.
     let key = PermitKey {
         process: crate::identity::Identity { id: OLD, incarnation: Incarnation(9) },
@@ -120,7 +121,8 @@ fn moved() -> Map {
 fn heir(old: &mut Custody, config: &Config) -> Custody {
     let mut new = Custody { begun: true, ..Custody::default() };
     adopt(&mut new, &map(), None, NEW, config);
-    new.receive(1, &old.hand_over(&map(), OLD, &[0], 0), 0, config);
+    old.stop_answering(&map(), OLD, &[0]);
+    new.receive(1, old.snapshot(&map(), OLD, &[0], 0), 0);
     adopt(&mut new, &moved(), Some(&map()), NEW, config);
     new
 }
@@ -299,7 +301,31 @@ fn no_hold_of_a_peer_is_too_long_to_reckon_with() {
     let mut new = Custody { begun: true, ..Custody::default() };
     let (holds, dirty) = (vec![(TOKEN, Time::MAX)], Vec::new());
     let state = ShardState { shard: 0, epoch: 1, weak: Time::MAX, holds, dirty };
-    new.receive(1, &[state], 9, &config);
+    new.receive(1, vec![state], 9);
     adopt(&mut new, &moved(), Some(&map()), NEW, &config);
     assert_eq!(fills(&new, TOKEN, Time::MAX - 1), None);
+}
+
+/// Another instance's move is first. By the next one the write has ended.
+#[test]
+fn holds_of_a_move_that_failed_do_not_outlive_it() {
+    let (config, mut rows) = (beside_rows(), crate::sim::rows());
+    let mut old = owner_with_a_write(Scope::Token(TOKEN), &config, &mut rows);
+    let mut new = Custody { begun: true, ..Custody::default() };
+    adopt(&mut new, &map(), None, NEW, &config);
+    old.stop_answering(&map(), OLD, &[0]);
+    let states = old.snapshot(&map(), OLD, &[0], 0);
+    assert_eq!(states[0].holds.len(), 1);
+    new.receive(1, states, 0);
+    old.end(key(1), Outcome::Settled, (0, &config), &mut rows);
+    let stayed = map().next();
+    adopt(&mut old, &stayed, Some(&map()), OLD, &config);
+    adopt(&mut new, &stayed, Some(&map()), NEW, &config);
+    old.stop_answering(&stayed, OLD, &[0]);
+    new.receive(2, old.snapshot(&stayed, OLD, &[0], 0), 0);
+    let mut moved = stayed.next();
+    moved.give(0, Some(NEW));
+    adopt(&mut new, &moved, Some(&stayed), NEW, &config);
+    let terms = new.fill_terms(&moved, NEW, TOKEN, 10_000_000);
+    assert_eq!(terms.map(|terms| terms.weak), Some(false));
 }

@@ -14,7 +14,7 @@ use crate::message::{Message, ShardState};
 use crate::placement;
 
 /// The most shards of one move. Nobody answers for them until it is known: the reads of so many go
-/// to the database meanwhile. Of 4,096 these are 1.6 %, for some tens of milliseconds each.
+/// to the database meanwhile. Of 4,096 these are 1.6 %, for a tenth of a second or so.
 const MOST: usize = 64;
 
 #[derive(Debug, Default, Clone)]

@@ -137,9 +137,22 @@ impl Map {
         self.entry(who.id).is_some_and(|m| m.identity == who && m.standing == Standing::Accused)
     }
 
+    /// Whether this incarnation is a member, in whatever standing.
+    #[must_use]
+    pub fn has(&self, who: Identity) -> bool {
+        self.entry(who.id).is_some_and(|m| m.identity == who)
+    }
+
     /// The active members, in the order of their ids.
     pub fn active(&self) -> impl Iterator<Item = &MemberEntry> {
         self.members.iter().filter(|m| m.standing == Standing::Active)
+    }
+
+    /// How many active members come before this one, 5 at most: so many steps later it acts on what
+    /// all see, that not all do so at one time.
+    #[must_use]
+    pub fn rank(&self, who: Identity) -> u64 {
+        self.active().take_while(|member| member.identity != who).count().min(5) as u64
     }
 
     /// The active member whose incarnation came first: its settings are the ring's.

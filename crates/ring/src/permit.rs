@@ -105,6 +105,12 @@ impl Permits {
             .collect()
     }
 
+    /// Whether a write is under way.
+    #[cfg(test)]
+    pub fn is_open(&self, key: PermitKey) -> bool {
+        self.open.contains_key(&key)
+    }
+
     /// What is under way, and until when it may be applied.
     pub fn open(&self) -> impl Iterator<Item = (Scope, Time)> {
         self.open.values().flat_map(|p| p.scopes.iter().map(|scope| (*scope, p.until)))

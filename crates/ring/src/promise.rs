@@ -41,6 +41,6 @@ impl Promises {
     /// A newer map: what was to change an older version cannot apply any more.
     pub fn adopted(&mut self, map: &Map) {
         self.withheld.retain(|_, version| map.version <= *version);
-        self.given.retain(|whom, _| map.entry(whom.id).is_some_and(|m| m.identity == *whom));
+        self.given.retain(|whom, _| map.has(*whom));
     }
 }

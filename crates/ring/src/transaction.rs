@@ -3,11 +3,19 @@
 //! Its outcome may stay unknown. Then it may apply at any later time, as long as the version is the
 //! one it was for. So reading settles nothing while the version stands: a further compare-and-set
 //! must move it on.
+//!
+//! The database may refuse all of them for a reason that stays, such as a missing right. So each
+//! one of unknown outcome, in a row, makes the next wait twice as long since it was sent. The wait
+//! ends at the time after which an answer counts as missing: a silent database is asked as often.
+//! A newer map ends the row too: the database changes it for somebody.
 
 use std::sync::Arc;
 
-use crate::config::Time;
+use crate::config::{Config, Time};
 use crate::map::Map;
+
+/// Between the first of unknown outcome and the next.
+const FIRST_WAIT: Time = 50_000;
 
 #[derive(Debug, Default, Clone)]
 pub struct Transactions {
@@ -15,6 +23,10 @@ pub struct Transactions {
     under_way: Option<UnderWay>,
     /// The version that a transaction of unknown outcome was for.
     unsettled: Option<u64>,
+    /// How many in a row had no known outcome.
+    failed: u32,
+    /// When the last was sent.
+    sent: Time,
 }
 
 #[derive(Debug, Clone)]
@@ -35,9 +47,17 @@ impl Transactions {
         self.unsettled.is_some()
     }
 
+    /// Whether the next one waits, because the last ones had no known outcome.
+    pub fn backs_off(&self, now: Time, config: &Config) -> bool {
+        let Some(doubled) = self.failed.checked_sub(1) else { return false };
+        let wait = FIRST_WAIT.saturating_mul(1 << doubled.min(16)).min(config.transaction);
+        now < self.sent + wait
+    }
+
     /// Begins one that makes `map` of the version before it; its number.
     pub fn begin(&mut self, map: Arc<Map>, now: Time) -> u64 {
         self.next += 1;
+        self.sent = now;
         self.under_way = Some(UnderWay { id: self.next, map, sent: now });
         self.next
     }
@@ -47,9 +67,15 @@ impl Transactions {
         self.under_way.take_if(|t| t.id == id).map(|t| t.map)
     }
 
-    /// The one under way has no outcome that will be known.
+    /// The database has said whether the last one was applied.
+    pub fn known(&mut self) {
+        self.failed = 0;
+    }
+
+    /// The last one has no outcome that will be known.
     pub fn unknown(&mut self, map: &Map) {
         coverage_mark!(TransactionUnknown);
+        self.failed = self.failed.saturating_add(1);
         self.unsettled = Some(map.version - 1);
     }
 
@@ -60,8 +86,30 @@ impl Transactions {
 
     /// A newer map: whatever was to change an older version cannot apply any more.
     pub fn adopted(&mut self, map: &Map) {
+        self.failed = 0;
         if self.unsettled.is_some_and(|version| map.version > version) {
             self.unsettled = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another member has made the map, so the reason may be gone.
+    #[test]
+    fn a_newer_map_ends_the_wait_after_transactions_of_unknown_outcome() {
+        let (config, mut transactions) = (Config::default(), Transactions::default());
+        let next = Arc::new(Map::empty(1).next());
+        for now in 0..9 {
+            let id = transactions.begin(next.clone(), now);
+            let ours = transactions.answered(id).expect("it is under way");
+            transactions.unknown(&ours);
+        }
+        let later = config.transaction - 1;
+        assert!(transactions.backs_off(later, &config) && transactions.is_unsettled());
+        transactions.adopted(&next);
+        assert!(!transactions.backs_off(later, &config) && !transactions.is_unsettled());
     }
 }

@@ -169,14 +169,24 @@ impl Writes {
 
     /// Gives up a write whose permits or drops could not be had in time.
     pub fn give_up(&mut self, number: u64, config: &Config, io: &mut Io<'_>) -> Vec<Outgoing> {
-        let Some(write) = self.open.get(&number) else { return Vec::new() };
-        if write.phase == Phase::Sent || io.now < write.began + config.write {
-            return Vec::new();
+        let late = |write: &&Write| io.now >= write.began + config.write;
+        match self.open.get(&number).filter(late).map(|write| (write.client, write.phase)) {
+            None | Some((_, Phase::Sent)) => Vec::new(),
+            Some((_, Phase::Asking)) => self.refuse(number, 0, io),
+            Some((client, Phase::Dropping { .. })) => {
+                io.actions.push(Action::Fail { client, reason: FailReason::Unknown });
+                self.finish(number, Outcome::Unknown)
+            }
         }
-        let (client, asking) = (write.client, write.phase == Phase::Asking);
-        let reason = if asking { FailReason::NotSent } else { FailReason::Unknown };
-        io.actions.push(Action::Fail { client, reason });
-        self.finish(number, if asking { Outcome::Refused } else { Outcome::Unknown })
+    }
+
+    /// Refuses a write that has waited for its permits for so long. Nothing of it was sent: owners
+    /// that have granted it, or read its BEGIN later, hear that their gates may open.
+    pub fn refuse(&mut self, number: u64, longer_than: Time, io: &mut Io<'_>) -> Vec<Outgoing> {
+        let waits = |write: &&Write| write.is_asking() && io.now >= write.began + longer_than;
+        let Some(write) = self.open.get(&number).filter(waits) else { return Vec::new() };
+        io.actions.push(Action::Fail { client: write.client, reason: FailReason::NotSent });
+        self.finish(number, Outcome::Refused)
     }
 
     fn finish(&mut self, number: u64, outcome: Outcome) -> Vec<Outgoing> {
@@ -193,6 +203,10 @@ impl Ask {
 }
 
 impl Write {
+    fn is_asking(&self) -> bool {
+        self.phase == Phase::Asking
+    }
+
     fn is_dropping(&self) -> bool {
         matches!(self.phase, Phase::Dropping { .. })
     }
@@ -255,6 +269,14 @@ impl Write {
                 self.told.push(*owner);
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl Writes {
+    /// The writes that wait for their permits.
+    pub fn asking(&self) -> impl Iterator<Item = u64> {
+        self.open.iter().filter(|(_, write)| write.is_asking()).map(|(number, _)| *number)
     }
 }
 
@@ -334,5 +356,44 @@ mod tests {
             let acknowledged = matches!(actions[..], [Action::Acknowledge { client: 7 }]);
             assert_eq!(acknowledged, in_time, "at {now}");
         }
+    }
+
+    /// Gates of a permit that nobody ends stay closed for an hour or so.
+    #[test]
+    fn owners_of_a_write_that_is_refused_while_it_waits_hear_that_it_has_ended() {
+        const OTHER: MemberId = MemberId(3);
+        let (config, mut writes) = (Config::default(), Writes::default());
+        let mut map = Map { version: 1, ..Map::empty(2) };
+        for (shard, owner) in [OWNER, OTHER].into_iter().enumerate() {
+            map.put(owner, Incarnation(owner.0.into()), Profile::default());
+            map.give(shard, Some(owner));
+        }
+        let begin = |writes: &mut Writes| {
+            let (out, _) = step(0, |io| {
+                let number = writes.begin(7, (vec![Scope::All], Detail::from([])), &map, io);
+                writes.advance(number, &map, &config, io).0
+            });
+            let [Message::Begin { number, attempt, .. }, _] = out[..] else { panic!("{out:?}") };
+            writes.answered(number, OWNER, attempt, config.lease);
+            (number, attempt)
+        };
+        let (number, _) = begin(&mut writes);
+        let (out, actions) = step(99, |io| writes.refuse(number, 100, io));
+        assert!(out.is_empty() && actions.is_empty(), "it has not waited for so long");
+        let mut told = Vec::new();
+        let (_, actions) = step(100, |io| {
+            told = writes.refuse(number, 100, io);
+            Vec::new()
+        });
+        let end = Message::End { number, outcome: Outcome::Refused };
+        assert_eq!(format!("{told:?}"), format!("{:?}", [(OWNER, end.clone()), (OTHER, end)]));
+        let not_sent = Action::Fail { client: 7, reason: FailReason::NotSent };
+        assert_eq!(format!("{actions:?}"), format!("{:?}", [not_sent]));
+        // One that is sent may be applied.
+        let (number, attempt) = begin(&mut writes);
+        writes.answered(number, OTHER, attempt + 1, config.lease);
+        step(1, |io| writes.advance(number, &map, &config, io).0);
+        let (out, actions) = step(100, |io| writes.refuse(number, 0, io));
+        assert!(out.is_empty() && actions.is_empty());
     }
 }

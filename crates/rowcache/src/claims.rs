@@ -169,15 +169,14 @@ impl<W> Claims<W> {
     fn acquired(&mut self, epoch: i64, before: Before) {
         self.cache.set_claim(None);
         let epochs = KnownEpochs { held: epoch, asked: epoch };
-        let is_first = self.instance.epochs().held == 0;
+        let held = self.instance.epochs().held;
         if before == Before::Us {
             let noted = self.instance.note_epochs(epochs);
             warn("the lease's epoch", noted);
             self.believe();
         } else {
             self.instance.set_epochs(epochs);
-            let why = if is_first { NewClaim::FirstLease } else { NewClaim::LeaseChangedHands };
-            self.renew_claim(why);
+            self.renew_claim(NewClaim::of_another_lease(held));
         }
         self.cache.lease().extend(self.lease.until());
         tracing::info!(epoch, ?before, "the lease is ours: `exclusive` tables are cached");
@@ -191,10 +190,11 @@ impl<W> Claims<W> {
     /// begin anew where somebody has deleted the row.
     pub fn share(&mut self, epoch: i64, taken: i64) -> bool {
         self.shared = true;
-        let is_other = self.instance.epochs().held != epoch || self.instance.lease_taken() != taken;
+        let held = self.instance.epochs().held;
+        let is_other = held != epoch || self.instance.lease_taken() != taken;
         if is_other {
             self.instance.set_shared_epoch(epoch, taken);
-            self.renew_claim(NewClaim::LeaseChangedHands);
+            self.renew_claim(NewClaim::of_another_lease(held));
         } else {
             self.believe();
         }

@@ -177,6 +177,10 @@ impl Tables for OneTable {
         None
     }
 
+    fn former_gate(&self, _id: Uuid) -> Option<u32> {
+        None
+    }
+
     fn tables_in(&self, _keyspace: &str) -> Vec<(u32, Uuid)> {
         Vec::new()
     }
@@ -196,7 +200,7 @@ fn a_restart_keeps_the_claim_and_holds_what_was_in_doubt() {
     let mut scope = WriteScope::default();
     let target = Target::Table { keyspace: "ks".into(), table: "t".into(), id: None };
     scope.add_target(&target, &|_| None, &OneTable);
-    let write = claims.cache().begin_write(&scope, false, 0, || true);
+    let write = claims.cache().begin_write(&scope, false, 0, WriteScope::default);
     write.settle(Answered::Unknown(InDoubt::WriteTimeout));
     let ours = LeaseRow { owner: None, epoch: 1, last_owner: Some(claims.id()) };
     drop(claims);

@@ -51,10 +51,10 @@ impl<W> RowCache<W> {
     }
 
     /// Whether a write is being sent again of a table that `scope` touches as a whole. To be asked
-    /// once the gates of `scope` are closed: no attempt begins from then on. A statement that is
-    /// not understood waits for nobody: nothing is served before it is answered.
+    /// once the gates of `scope` are closed: no attempt begins from then on. A statement that may
+    /// touch anything because it is not understood waits for nobody.
     pub fn has_attempts(&self, scope: &WriteScope) -> bool {
-        !scope.may_be_nothing()
+        !(scope.doubtful && scope.is_everything())
             && scope.invalidations().iter().any(|one| self.attempts.are_under_way(one))
     }
 
@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn what_removes_a_table_is_counted_before_it_is_sent() {
         let stage = Stage::new();
-        let begin = |scope: &WriteScope| stage.cache.begin_write(scope, false, 0, || true);
+        let begin =
+            |scope: &WriteScope| stage.cache.begin_write(scope, false, 0, WriteScope::default);
         let truncate = begin(&stage.whole(0));
         assert_eq!(stage.removals(), [1, 0]);
         truncate.settle(Answered::Definite);

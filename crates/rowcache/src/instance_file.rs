@@ -92,6 +92,13 @@ pub enum NewClaim {
     FirstLease,
 }
 
+impl NewClaim {
+    /// Of a lease under another epoch than the last one, which is 0 before the first.
+    pub(crate) fn of_another_lease(last: i64) -> NewClaim {
+        if last == 0 { NewClaim::FirstLease } else { NewClaim::LeaseChangedHands }
+    }
+}
+
 impl std::fmt::Display for NewClaim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

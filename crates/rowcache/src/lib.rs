@@ -52,6 +52,9 @@ mod attempts;
 pub mod carried;
 pub mod claims;
 pub mod clock;
+mod doubts;
+#[cfg(test)]
+mod doubts_tests;
 pub mod entry;
 #[cfg(test)]
 mod expiry_tests;
@@ -75,6 +78,7 @@ pub mod row_change;
 pub mod serve;
 pub mod shards;
 pub mod stamp;
+pub mod suspected;
 pub mod tables;
 #[cfg(test)]
 mod testing;

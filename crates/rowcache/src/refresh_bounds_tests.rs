@@ -103,11 +103,11 @@ fn what_is_found_says_how_long_ago_its_fill_was_sent() {
     let stage = Stage::new();
     // As under `exclusive` without an end, and with one.
     for max_age in [None, Some(100)] {
-        let ticket = stage.lead(&stage.unit_key());
+        let led = stage.lead(&stage.unit_key());
         let filled = Filled { max_age, ..stage.unit_of(&rows([10, 20]), 9, false) };
         let asked_at = stage.clock.moment();
         stage.clock.pass(2);
-        stage.install(&stage.unit_key(), Fill { ticket, filled, asked_at });
+        stage.install(&stage.unit_key(), Fill { led, filled, asked_at });
         stage.clock.pass(5);
         let unit = stage.stored_unit().unwrap();
         let row = unit.row(&stage.plan.table, &stage.row_key(10)).unwrap();
@@ -162,9 +162,9 @@ fn reads_do_not_wait_for_a_unit_that_cannot_come_back() {
     let stage = Stage::new();
     stage.fill(&rows([10, 20]), 9);
     let refresh = stage.refresh(&insert(15));
-    let ticket = stage.lead(&stage.row_key(20));
+    let led = stage.lead(&stage.row_key(20));
     let (filled, asked_at) = (stage.row_of(&rows([20]), 20, None), stage.clock.moment());
-    stage.install(&stage.row_key(20), Fill { ticket, filled, asked_at });
+    stage.install(&stage.row_key(20), Fill { led, filled, asked_at });
     let waits = stage.awaits(&Waiter::default());
     drop(refresh);
     assert!(!waits, "it has a row that a fill has brought since");
@@ -183,4 +183,37 @@ fn reads_do_not_wait_for_one_row_that_is_always_written() {
     let waits = stage.awaits(&Waiter::default());
     drop(under_way);
     assert!(!waits, "for 10 seconds no read that waited got anything");
+}
+
+/// Nothing is dropped for a statement that is refused, and a fill that began before it may not have
+/// seen what others wrote beside it. The permission of each is from before.
+#[test]
+fn a_fill_that_began_before_a_refusal_is_overtaken_while_it_is_awaited_and_after() {
+    for text in ["TRUNCATE s.t", "DROP TABLE s.t", "FROBNICATE"] {
+        for after in [false, true] {
+            let stage = Stage::new();
+            let asked = [stage.unit_key(), stage.row_key(10)].map(|key| {
+                let led = stage.lead(&key);
+                (key, led, stage.clock.moment())
+            });
+            let mut refused = Some(stage.begin(text));
+            let refuse = |write: WriteInFlight<Waiter>| write.settle(Answered::Refused);
+            if after {
+                refused.take().into_iter().for_each(refuse);
+            }
+            for (key, led, asked_at) in asked {
+                let filled = match key.has_clustering() {
+                    true => stage.row_of(&rows([10]), 10, None),
+                    false => stage.unit_of(&rows([10]), 9, false),
+                };
+                let installed = stage.install(&key, Fill { led, filled, asked_at });
+                assert_eq!(installed, Installed::Overtaken, "{text}, after: {after}");
+            }
+            refused.into_iter().for_each(refuse);
+            let left = [stage.unit_key(), stage.row_key(10)].map(|key| stage.cache.look_up(&key));
+            assert!(!left.iter().any(|left| matches!(left, Lookup::Hit(_))), "{text}");
+            // One that begins now is installed.
+            stage.fill(&rows([10]), 9);
+        }
+    }
 }

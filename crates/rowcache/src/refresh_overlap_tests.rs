@@ -260,12 +260,12 @@ fn reads_wait_for_a_short_time_after_the_unit_was_taken() {
     assert!(!stage.awaits(&Waiter::default()));
     // A read that does not wait fills the unit. The refresh does not replace what it brings.
     let other = stage.settled(other).unwrap();
-    let ticket = stage.lead(&stage.unit_key());
+    let led = stage.lead(&stage.unit_key());
     for late in [refresh, other] {
         assert_eq!(stage.refreshed(late, &rows([15])).installed, Installed::Overtaken);
     }
     let (filled, asked_at) = (stage.unit_of(&rows([10, 15, 16]), 9, false), stage.clock.moment());
-    let installed = stage.install(&stage.unit_key(), Fill { ticket, filled, asked_at });
+    let installed = stage.install(&stage.unit_key(), Fill { led, filled, asked_at });
     assert_eq!((installed, stage.unit().unwrap().0), (Installed::Row, vec![16, 15, 10]));
 }
 
@@ -275,7 +275,7 @@ fn a_fill_of_the_unit_frees_those_who_wait_for_it() {
     stage.fill(&rows([10, 20]), 9);
     let (waiter, refresh) = (Waiter::default(), stage.refresh(&insert(15)));
     assert!(stage.awaits(&waiter));
-    let _ticket = stage.lead(&stage.unit_key());
+    let _led = stage.lead(&stage.unit_key());
     assert!(!waits_still(&waiter) && !stage.awaits(&waiter));
     assert_eq!(stage.refreshed(refresh, &rows([15])).installed, Installed::Overtaken);
 }
@@ -301,9 +301,9 @@ fn a_row_that_a_fill_brings_meanwhile_is_not_older_than_the_unit() {
     stage.fill(&rows([10, 20]), 9);
     let (refresh, waiter) = (stage.refresh(&insert(15)), Waiter::default());
     assert!(stage.awaits(&waiter));
-    let ticket = stage.lead(&stage.row_key(20));
+    let led = stage.lead(&stage.row_key(20));
     let (filled, asked_at) = (stage.row_of(&rows([20]), 20, None), stage.clock.moment());
-    let row = Fill { ticket, filled, asked_at };
+    let row = Fill { led, filled, asked_at };
     assert_eq!(stage.install(&stage.row_key(20), row), Installed::Row);
     let ended = stage.refreshed(refresh, &rows([15]));
     assert_eq!((ended.installed, ended.unit.is_none()), (Installed::Overtaken, true));
@@ -363,14 +363,68 @@ fn a_unit_that_was_looked_up_before_another_write_is_not_taken() {
 fn a_unit_that_ends_while_it_is_written_is_neither_cached_nor_shown() {
     let stage = Stage::new();
     for (passed, is_shown) in [(19, true), (20, false)] {
-        let ticket = stage.lead(&stage.unit_key());
+        let led = stage.lead(&stage.unit_key());
         let filled = Filled { max_age: Some(20), ..stage.unit_of(&rows(0..9), 3, false) };
         let asked_at = stage.clock.moment();
-        stage.install(&stage.unit_key(), Fill { ticket, filled, asked_at });
+        stage.install(&stage.unit_key(), Fill { led, filled, asked_at });
         let refresh = stage.refresh(&insert(60));
         stage.clock.pass(passed);
         let back = stage.refreshed(refresh, &rows([60]));
         assert_eq!((back.unit.is_some(), stage.unit().is_some()), (is_shown, is_shown));
         stage.clock.pass(20);
+    }
+}
+
+#[test]
+fn a_wider_write_that_comes_between_leaves_no_unit() {
+    for other in [
+        "DELETE FROM s.t WHERE k = 1",
+        "DELETE FROM s.t WHERE k = 1 AND c > 3",
+        "UPDATE s.t SET v = 1 WHERE k = 1 AND c IN (15, 25)",
+        "INSERT INTO s.t (k, c, v) VALUES (1, 15, 1) IF NOT EXISTS",
+        "BEGIN BATCH INSERT INTO s.t (k, c, v) VALUES (1, 15, 1); \
+         INSERT INTO s.t (k, c, v) VALUES (1, 16, 1); APPLY BATCH",
+        "TRUNCATE s.t",
+    ] {
+        let stage = Stage::new();
+        let fill = || stage.fill(&rows([10, 20]), 9);
+        let row = stage.row_of(&rows([15]), 15, None);
+        // Already in flight.
+        fill();
+        let first = stage.begin(other);
+        let second = stage.begin(&insert(15));
+        assert!(stage.settled(second).is_none(), "{other}");
+        assert!(stage.settled(first).is_none(), "{other}");
+        // While the write is on its way.
+        fill();
+        let (write, waiter) = (stage.begin(&insert(15)), Waiter::default());
+        assert!(stage.awaits(&waiter), "{other}");
+        let later = stage.begin(other);
+        assert!(!stage.awaits(&waiter), "{other}");
+        // Who waits for a write of a whole table is told when the first write ends.
+        assert!(other == "TRUNCATE s.t" || Arc::strong_count(&waiter) == 1, "{other}");
+        assert!(stage.settled(write).is_none(), "{other}");
+        assert_eq!(Arc::strong_count(&waiter), 1, "{other}");
+        later.settle(Answered::Definite);
+        // While the row is read.
+        for ends_first in [true, false] {
+            fill();
+            let refresh = stage.refresh(&insert(15));
+            let later = stage.begin(other);
+            let later = if ends_first {
+                later.settle(Answered::Definite);
+                None
+            } else {
+                Some(later)
+            };
+            assert!(!stage.awaits(&Waiter::default()), "{other}");
+            let ended = stage.end(refresh, &row);
+            // Of a table that is in doubt nothing is installed at all.
+            let is_in_doubt = later.is_some() && other == "TRUNCATE s.t";
+            let expected = if is_in_doubt { Installed::Uncacheable } else { Installed::Overtaken };
+            assert_eq!(ended, expected, "{other}");
+            assert_eq!(stage.unit(), None, "{other}");
+            later.into_iter().for_each(|later| later.settle(Answered::Definite));
+        }
     }
 }

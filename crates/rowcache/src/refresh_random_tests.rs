@@ -139,7 +139,7 @@ fn step() -> impl Strategy<Value = Step> {
         .prop_map(|(c, cell, new)| Change::WithNew(c, cell, new));
     let clear = time.prop_map(Change::Clear);
     let rows = rows.prop_map(Change::Rows);
-    let change = prop_oneof![40 => rows, 2 => new, 2 => clear, 1 => Just(Change::Empty)];
+    let change = prop_oneof![40 => rows, 2 => new, 2 => clear, 3 => Just(Change::Empty)];
     prop_oneof![
         1 => change.prop_map(Step::Write),
         2 => burst.prop_map(Step::Burst),
@@ -169,7 +169,7 @@ impl Stage {
         let mut scope = self.scope(text);
         scope.add_target(&Target::NewRow(row.partition().clone()), &|_| None, &self.index);
         let followed = Followed { change: None, unit_of: Some(&self.plan.table) };
-        self.cache.begin_row_write(&scope, followed, false, 0, || true)
+        self.cache.begin_row_write(&scope, followed, false, 0, WriteScope::default)
     }
 }
 
@@ -188,8 +188,8 @@ struct Read {
 }
 
 enum Of {
-    Row(i32, Ticket<Waiter>),
-    Unit { most: usize, reversed: bool, ticket: Ticket<Waiter> },
+    Row(i32, Led),
+    Unit { most: usize, reversed: bool, led: Led },
     Refresh(i32, Box<Refresh<Waiter>>),
 }
 
@@ -216,6 +216,8 @@ struct World {
     refreshed: u64,
     /// Units that a write left as they are.
     untouched: u64,
+    /// Writes of the whole table that the database refused.
+    refused: u64,
 }
 
 impl World {
@@ -233,6 +235,7 @@ impl World {
             hits: 0,
             refreshed: 0,
             untouched: 0,
+            refused: 0,
         }
     }
 
@@ -260,8 +263,8 @@ impl World {
                 }
             }
             Step::AskRow(c) => {
-                if let Join::Lead(ticket) = self.stage.join(&self.stage.row_key(*c)) {
-                    self.begin(Of::Row(*c, ticket));
+                if let Some(led) = self.stage.try_to_lead(&self.stage.row_key(*c)) {
+                    self.begin(Of::Row(*c, led));
                 }
             }
             Step::AskUnit { most, reversed } => {
@@ -270,8 +273,8 @@ impl World {
                 if is_there || *most < 5 && self.stage.awaits(&self.waiter) {
                     return Ok(());
                 }
-                if let Join::Lead(ticket) = self.stage.join(&self.stage.unit_key()) {
-                    self.begin(Of::Unit { most: *most, reversed: *reversed, ticket });
+                if let Some(led) = self.stage.try_to_lead(&self.stage.unit_key()) {
+                    self.begin(Of::Unit { most: *most, reversed: *reversed, led });
                 }
             }
             Step::Look(at) => self.look(*at),
@@ -305,6 +308,8 @@ impl World {
         let Some(at) = chosen(&self.writes, at) else { return Ok(()) };
         if !known {
             drop(self.writes[at].write.take());
+        } else if !self.writes[at].taken && matches!(self.writes[at].change, Change::Empty) {
+            self.refuse(at);
         } else if self.writes[at].taken && self.writes[at].write.is_some() {
             let Under { write, change, .. } = self.writes.remove(at);
             let write = write.expect("it was looked at");
@@ -325,6 +330,15 @@ impl World {
         Ok(())
     }
 
+    /// A write that the database has not taken is refused, unless nobody waits for its answer.
+    fn refuse(&mut self, at: usize) {
+        if let Some(write) = self.writes[at].write.take() {
+            self.writes.remove(at);
+            write.settle(Answered::Refused);
+            self.refused += 1;
+        }
+    }
+
     fn look(&mut self, at: usize) {
         let Some(at) = chosen(&self.reads, at) else { return };
         let (read, rows) = (&mut self.reads[at], self.database.rows());
@@ -341,11 +355,11 @@ impl World {
         let Read { of, asked_at, filled } = self.reads.remove(at);
         let (stage, filled) = (&self.stage, filled.expect("it was looked at"));
         match of {
-            Of::Row(c, ticket) => {
-                stage.install(&stage.row_key(c), Fill { ticket, filled, asked_at });
+            Of::Row(c, led) => {
+                stage.install(&stage.row_key(c), Fill { led, filled, asked_at });
             }
-            Of::Unit { ticket, .. } => {
-                stage.install(&stage.unit_key(), Fill { ticket, filled, asked_at });
+            Of::Unit { led, .. } => {
+                stage.install(&stage.unit_key(), Fill { led, filled, asked_at });
             }
             Of::Refresh(_, refresh) => {
                 // Few bytes, so that rows at the end go.
@@ -406,9 +420,9 @@ impl World {
         let unit = stage.stored_unit();
         for c in 0..KEYS {
             let key = stage.row_key(c);
-            if let Lookup::Hit(hit) = stage.cache.look_up(&key)
-                && let Ok(row) =
-                    stage.cache.accept(&hit, stage.permission(), stage.plan.fingerprint)
+            if let Some(permission) = stage.permitted()
+                && let Lookup::Hit(hit) = stage.cache.look_up(&key)
+                && let Ok(row) = stage.cache.accept(&hit, permission, stage.plan.fingerprint)
             {
                 self.hits += 1;
                 prop_assert_eq!(
@@ -441,7 +455,7 @@ fn value(row: &[u8]) -> Option<i32> {
 
 #[test]
 fn every_hit_is_what_the_database_has_whatever_was_refreshed() {
-    let sums = [const { AtomicU64::new(0) }; 5];
+    let sums = [const { AtomicU64::new(0) }; 6];
     let mut runner =
         TestRunner::new(Config { cases: 16, failure_persistence: None, ..Config::default() });
     runner
@@ -451,20 +465,22 @@ fn every_hit_is_what_the_database_has_whatever_was_refreshed() {
                 world.take(step)?;
                 world.check(step)?;
             }
-            let World { hits, refreshed, untouched, overlapped, served, .. } = &world;
-            let of_run = [hits, refreshed, untouched, overlapped, served];
+            let World { hits, refreshed, untouched, overlapped, served, refused, .. } = &world;
+            let of_run = [hits, refreshed, untouched, overlapped, served, refused];
             for (sum, some) in sums.iter().zip(of_run) {
                 sum.fetch_add(*some, Ordering::Relaxed);
             }
             world.end()
         })
         .unwrap();
-    let [hits, refreshed, untouched, overlapped, served] = sums.map(AtomicU64::into_inner);
+    let [hits, refreshed, untouched, overlapped, served, refused] = sums.map(AtomicU64::into_inner);
     let shown = hits > 10_000 && refreshed > 20 && untouched > 20;
     assert!(shown, "{hits} hits, {refreshed} refreshes, {untouched} untouched: little was shown");
     println!(
-        "{hits} hits, {overlapped} overlapped, {refreshed} refreshes, {untouched} untouched, {served} waited"
+        "{hits} hits, {overlapped} overlapped, {refreshed} refreshes, {untouched} untouched, {served} waited, \
+         {refused} refused"
     );
+    assert!(refused > 2, "{refused} refusals: little was shown");
     let together = overlapped > 40 && served > 40;
     assert!(together, "{overlapped} refreshes beside others, {served} reads that had waited");
 }

@@ -19,6 +19,7 @@ use crate::intents::IntentTable;
 use crate::policy::Policies;
 use crate::row::{StoredRow, read_fill};
 use crate::row_cache::Parts;
+use crate::serve::NotCached;
 use crate::tables::Index;
 use crate::testing::{OnePolicy, TestClock, open_engine};
 use crate::unit::{UnitAsked, read_unit};
@@ -53,9 +54,15 @@ struct Stage {
     _directory: TempDir,
 }
 
-/// A fill of a unit that was read.
-struct Fill {
+/// A fill that a read leads, and under which permission it does.
+struct Led {
     ticket: Ticket<Waiter>,
+    cache_permission: CachePermission,
+}
+
+/// A fill that was answered.
+struct Fill {
+    led: Led,
     filled: Filled,
     asked_at: Moment,
 }
@@ -108,7 +115,15 @@ impl Stage {
     }
 
     fn permission(&self) -> CachePermission {
-        self.cache.cache_permission(&self.plan.table).unwrap()
+        self.permitted().unwrap()
+    }
+
+    /// `None` while a write is under way that may touch all of the table.
+    fn permitted(&self) -> Option<CachePermission> {
+        match self.cache.cache_permission(&self.plan.table) {
+            Err(NotCached::Suspended) => None,
+            permission => Some(permission.unwrap()),
+        }
     }
 
     fn row_key(&self, c: i32) -> RowKey {
@@ -122,21 +137,30 @@ impl Stage {
     }
 
     fn join(&self, key: &RowKey) -> Join<Waiter> {
-        self.cache.join(&self.plan.table, key, self.permission(), Waiter::default)
+        match self.permitted() {
+            None => Join::Bypass(Bypass::WriteInFlight),
+            Some(permission) => self.cache.join(&self.plan.table, key, permission, Waiter::default),
+        }
     }
 
     /// Whether a read of the unit waits for it.
     fn awaits(&self, waiter: &Waiter) -> bool {
+        let Some(permission) = self.permitted() else { return false };
         let key = self.unit_key();
         let waiter = || waiter.clone();
-        self.cache.await_unit(&self.plan.table, &key, self.permission(), |_| true, waiter)
+        self.cache.await_unit(&self.plan.table, &key, permission, |_| true, waiter)
     }
 
-    fn lead(&self, key: &RowKey) -> Ticket<Waiter> {
-        match self.join(key) {
-            Join::Lead(ticket) => ticket,
-            Join::Wait => panic!("nobody else leads"),
-            Join::Bypass(reason) => panic!("{reason:?}"),
+    fn lead(&self, key: &RowKey) -> Led {
+        self.try_to_lead(key).expect("nothing stops it, and nobody else leads")
+    }
+
+    /// `None` if a gate is closed, or another read leads.
+    fn try_to_lead(&self, key: &RowKey) -> Option<Led> {
+        let cache_permission = self.permitted()?;
+        match self.cache.join(&self.plan.table, key, cache_permission, Waiter::default) {
+            Join::Lead(ticket) => Some(Led { ticket, cache_permission }),
+            Join::Wait | Join::Bypass(_) => None,
         }
     }
 
@@ -175,17 +199,17 @@ impl Stage {
     }
 
     fn install(&self, key: &RowKey, fill: Fill) -> Installed {
-        let Fill { ticket, filled, asked_at } = fill;
-        let (plan, cache_permission) = (&self.plan, self.permission());
+        let Fill { led: Led { ticket, cache_permission }, filled, asked_at } = fill;
+        let plan = &self.plan;
         let fill = ReturnedFill { plan, key, filled, cache_permission, asked_at, weak: false };
         self.cache.install(fill, ticket).installed
     }
 
     /// Fills the unit with the newest of these rows.
     fn fill(&self, rows: &Rows, most: usize) {
-        let ticket = self.lead(&self.unit_key());
+        let led = self.lead(&self.unit_key());
         let (filled, asked_at) = (self.unit_of(rows, most, false), self.clock.moment());
-        let installed = self.install(&self.unit_key(), Fill { ticket, filled, asked_at });
+        let installed = self.install(&self.unit_key(), Fill { led, filled, asked_at });
         assert_eq!(installed, Installed::Row);
     }
 
@@ -200,7 +224,7 @@ impl Stage {
 
     fn begin_weakly(&self, text: &str, weak: bool) -> WriteInFlight<Waiter> {
         let followed = Followed { change: None, unit_of: Some(&self.plan.table) };
-        self.cache.begin_row_write(&self.scope(text), followed, weak, 0, || true)
+        self.cache.begin_row_write(&self.scope(text), followed, weak, 0, WriteScope::default)
     }
 
     fn begin(&self, text: &str) -> WriteInFlight<Waiter> {
@@ -235,7 +259,7 @@ impl Stage {
 
     fn stored_unit(&self) -> Option<Unit> {
         let Lookup::Hit(hit) = self.cache.look_up(&self.unit_key()) else { return None };
-        self.cache.accept_unit(&hit, self.permission(), self.plan.fingerprint).ok()
+        self.cache.accept_unit(&hit, self.permitted()?, self.plan.fingerprint).ok()
     }
 }
 
@@ -306,56 +330,6 @@ fn a_limited_unit_takes_a_row_in_and_leaves_its_last_out() {
 }
 
 #[test]
-fn a_wider_write_that_comes_between_leaves_no_unit() {
-    for other in [
-        "DELETE FROM s.t WHERE k = 1",
-        "DELETE FROM s.t WHERE k = 1 AND c > 3",
-        "UPDATE s.t SET v = 1 WHERE k = 1 AND c IN (15, 25)",
-        "INSERT INTO s.t (k, c, v) VALUES (1, 15, 1) IF NOT EXISTS",
-        "BEGIN BATCH INSERT INTO s.t (k, c, v) VALUES (1, 15, 1); \
-         INSERT INTO s.t (k, c, v) VALUES (1, 16, 1); APPLY BATCH",
-        "TRUNCATE s.t",
-    ] {
-        let stage = Stage::new();
-        let fill = || stage.fill(&rows([10, 20]), 9);
-        let row = stage.row_of(&rows([15]), 15, None);
-        // Already in flight.
-        fill();
-        let first = stage.begin(other);
-        let second = stage.begin(&insert(15));
-        assert!(stage.settled(second).is_none(), "{other}");
-        assert!(stage.settled(first).is_none(), "{other}");
-        // While the write is on its way.
-        fill();
-        let (write, waiter) = (stage.begin(&insert(15)), Waiter::default());
-        assert!(stage.awaits(&waiter), "{other}");
-        let later = stage.begin(other);
-        assert!(!stage.awaits(&waiter), "{other}");
-        // Who waits for a write of a whole table is told when the first write ends.
-        assert!(other == "TRUNCATE s.t" || Arc::strong_count(&waiter) == 1, "{other}");
-        assert!(stage.settled(write).is_none(), "{other}");
-        assert_eq!(Arc::strong_count(&waiter), 1, "{other}");
-        later.settle(Answered::Definite);
-        // While the row is read.
-        for ends_first in [true, false] {
-            fill();
-            let refresh = stage.refresh(&insert(15));
-            let later = stage.begin(other);
-            let later = if ends_first {
-                later.settle(Answered::Definite);
-                None
-            } else {
-                Some(later)
-            };
-            assert!(!stage.awaits(&Waiter::default()), "{other}");
-            assert_eq!(stage.end(refresh, &row), Installed::Overtaken, "{other}");
-            assert_eq!(stage.unit(), None, "{other}");
-            later.into_iter().for_each(|later| later.settle(Answered::Definite));
-        }
-    }
-}
-
-#[test]
 fn a_fill_in_between_is_neither_joined_nor_replaced() {
     let stage = Stage::new();
     stage.fill(&rows([10, 20]), 9);
@@ -368,7 +342,7 @@ fn a_fill_in_between_is_neither_joined_nor_replaced() {
     // A fill from before the write is not installed over what the refresh has brought.
     stage.fill(&rows([10, 20]), 9);
     let before = Fill {
-        ticket: stage.lead(&stage.unit_key()),
+        led: stage.lead(&stage.unit_key()),
         filled: stage.unit_of(&rows([10, 20]), 9, false),
         asked_at: stage.clock.moment(),
     };
@@ -378,9 +352,9 @@ fn a_fill_in_between_is_neither_joined_nor_replaced() {
     assert_eq!(stage.unit(), Some((vec![20, 15, 10], true)));
     // A row that was read while the refresh was: neither is older than the write.
     let refresh = stage.refresh(&insert(16));
-    let ticket = stage.lead(&stage.row_key(16));
+    let led = stage.lead(&stage.row_key(16));
     let (filled, asked_at) = (stage.row_of(&rows([16]), 16, None), stage.clock.moment());
-    let row = stage.install(&stage.row_key(16), Fill { ticket, filled, asked_at });
+    let row = stage.install(&stage.row_key(16), Fill { led, filled, asked_at });
     assert_eq!(row, Installed::Row);
     stage.end(refresh, &stage.row_of(&rows([16]), 16, None));
     let unit = stage.unit();
@@ -419,7 +393,7 @@ fn beside_a_gate_that_is_held_or_weak_no_unit_is_kept() {
         // The unit is there, and its gate is held: another partition's write in the same slot.
         stage.fill(&rows([10, 20]), 9);
         let scope = stage.scope(&insert(15)).without_drops();
-        let other = stage.cache.begin_write(&scope, !unknown, 0, || true);
+        let other = stage.cache.begin_write(&scope, !unknown, 0, WriteScope::default);
         other.settle(match unknown {
             true => Answered::Unknown(InDoubt::WriteTimeout),
             false => Answered::Definite,
@@ -431,7 +405,7 @@ fn beside_a_gate_that_is_held_or_weak_no_unit_is_kept() {
         for early in [true, false] {
             stage.fill(&rows([10, 20]), 9);
             let hold = || {
-                let other = stage.cache.begin_write(&scope, !unknown, 0, || true);
+                let other = stage.cache.begin_write(&scope, !unknown, 0, WriteScope::default);
                 other.settle(match unknown {
                     true => Answered::Unknown(InDoubt::WriteTimeout),
                     false => Answered::Definite,
@@ -454,7 +428,7 @@ fn beside_a_gate_that_is_held_or_weak_no_unit_is_kept() {
     }
     // A unit that was filled beside a weak gate: it may lack a write for good.
     let scope = stage.scope(&insert(15)).without_drops();
-    stage.cache.begin_write(&scope, true, 0, || true).settle(Answered::Definite);
+    stage.cache.begin_write(&scope, true, 0, WriteScope::default).settle(Answered::Definite);
     stage.clock.pass(HOLD - 10);
     stage.fill(&rows([10, 20]), 9);
     stage.clock.pass(11);
@@ -545,10 +519,10 @@ fn a_refresh_never_lets_a_unit_live_longer() {
 #[test]
 fn a_unit_that_is_put_back_ends_when_it_would_have() {
     let stage = Stage::new();
-    let ticket = stage.lead(&stage.unit_key());
+    let led = stage.lead(&stage.unit_key());
     let filled = Filled { max_age: Some(20), ..stage.unit_of(&rows(0..9), 3, false) };
     let asked_at = stage.clock.moment();
-    stage.install(&stage.unit_key(), Fill { ticket, filled, asked_at });
+    stage.install(&stage.unit_key(), Fill { led, filled, asked_at });
     stage.clock.pass(19);
     assert!(stage.settled(stage.begin(&insert(2))).is_none());
     assert!(stage.stored_unit().is_some());

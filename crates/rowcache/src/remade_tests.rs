@@ -66,6 +66,10 @@ impl Tables for Schema {
         Some(self.0.id)
     }
 
+    fn former_gate(&self, id: Uuid) -> Option<u32> {
+        (id != self.0.id).then(|| gate_of("ks", "t"))
+    }
+
     fn tables_in(&self, _keyspace: &str) -> Vec<(u32, Uuid)> {
         vec![(gate_of("ks", "t"), self.0.id)]
     }
@@ -138,7 +142,7 @@ impl World {
     fn begin(&mut self, (a, b): Row) {
         self.next += 1;
         let scope = self.scope(&format!("INSERT INTO ks.t (a, b, v) VALUES ({a}, {b}, 1)"));
-        let in_flight = self.cache.begin_write(&scope, false, 0, || true);
+        let in_flight = self.cache.begin_write(&scope, false, 0, WriteScope::default);
         let (row, value) = ((a, b), self.next);
         self.writes.push(Write { in_flight, scope, row, value, reached: None });
     }
@@ -161,7 +165,7 @@ impl World {
 
     fn make_again(&mut self) {
         let scope = self.scope("DROP TABLE ks.t");
-        let dropping = self.cache.begin_write(&scope, false, 0, || true);
+        let dropping = self.cache.begin_write(&scope, false, 0, WriteScope::default);
         self.rows.clear();
         dropping.settle(Answered::Definite);
         self.tables += 1;

@@ -2,6 +2,7 @@
 //! [`install`](crate::install) fills it, and writes ([`write_in_flight`](crate::write_in_flight))
 //! drop rows from it.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,9 +11,10 @@ use afterglow_engine::Namespace;
 
 use crate::attempts::Attempts;
 use crate::clock::{Clock, Millis};
+use crate::doubts::Doubts;
 use crate::gate::Gates;
 use crate::intents::log::IntentLog;
-use crate::intents::words::{NEVER, Nature, scope_of_intent};
+use crate::intents::words::{NEVER, Nature, scope_of_intent, undropped_rows};
 use crate::intents::{IntentId, IntentTable};
 use crate::lease::LeaseClock;
 use crate::policy::{Policies, Resolved};
@@ -64,8 +66,8 @@ pub struct RowCache<W> {
     pub(crate) agreed: AtomicU64,
     /// Set while the schema is not known: nothing may be planned from it.
     pub(crate) suspended: AtomicBool,
-    /// Writes in flight that may touch anything, and have dropped nothing yet.
-    pub(crate) doubts: AtomicUsize,
+    /// What writes in flight have not dropped yet.
+    pub(crate) doubts: Doubts,
     /// Lightweight transactions of unknown outcome. Their gates stay closed until the database says
     /// how they ended.
     pub(crate) unresolved: AtomicUsize,
@@ -85,11 +87,22 @@ impl<W> RowCache<W> {
     /// Takes over from the last run. What that run left unsettled is held.
     pub fn new(parts: Parts) -> Arc<RowCache<W>> {
         let gates = Gates::new();
-        let intent_log = IntentLog::new(parts.intents);
-        if parts.unsettled.iter().any(|(_, word)| scope_of_intent(*word).1.undropped) {
+        let all_of = |word| undropped_rows(word).is_none() && scope_of_intent(word).1.undropped;
+        if parts.unsettled.iter().any(|(_, word)| all_of(*word)) {
             parts.rows.clear();
         }
-        for (id, word) in parts.unsettled {
+        let group_of = |(_, word): &(IntentId, u64)| undropped_rows(*word);
+        let (rows, scopes): (Vec<_>, Vec<_>) =
+            parts.unsettled.into_iter().partition(|noted| group_of(noted).is_some());
+        // Each once: earlier versions noted a group for each write.
+        let groups: HashSet<u32> = rows.iter().filter_map(group_of).collect();
+        for group in groups {
+            parts.rows.remove_group(group);
+        }
+        rows.iter().for_each(|(id, _)| parts.intents.settle(*id));
+        // Now the table is as free as it will be.
+        let intent_log = IntentLog::new(parts.intents);
+        for (id, word) in scopes {
             let (scope, nature) = scope_of_intent(word);
             let until = hold_of(nature, &*parts.clock, parts.hold);
             match nature.weak {
@@ -109,7 +122,7 @@ impl<W> RowCache<W> {
             claim_generation: AtomicU64::new(0),
             agreed: AtomicU64::new(0),
             suspended: AtomicBool::new(true),
-            doubts: AtomicUsize::new(0),
+            doubts: Doubts::default(),
             unresolved: AtomicUsize::new(0),
             attempts: Attempts::default(),
             pending: Arc::default(),

@@ -66,7 +66,7 @@ impl RowChange {
         let mut cells = Vec::with_capacity(update.cells.len());
         for cell in &update.cells {
             let bytes = match &cell.value {
-                ValueSource::Literal(bytes) => bytes.as_slice(),
+                ValueSource::Literal(bytes) => bytes,
                 ValueSource::Bind(marker) => match value(marker)? {
                     Value::Bytes(bytes) => bytes,
                     Value::Unset => continue,

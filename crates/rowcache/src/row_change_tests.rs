@@ -185,7 +185,10 @@ impl Stage {
         let (scope, update) = self.scope(text);
         let change = update.and_then(|update| RowChange::of(&update, &|_| None, timestamp));
         let followed = Followed { change: change.as_ref(), unit_of: None };
-        self.cache.begin_row_write(&scope, followed, weak, 0, || current)
+        self.cache.begin_row_write(&scope, followed, weak, 0, || match current {
+            true => WriteScope::default(),
+            false => WriteScope::everything(),
+        })
     }
 
     /// A write that the database acknowledges at once.
@@ -306,7 +309,8 @@ fn another_write_that_may_touch_the_row_drops_it() {
     for earlier in [UPDATE, "TRUNCATE ks.t", "FROBNICATE ks.t"] {
         let stage = Stage::full(false);
         let (scope, _) = stage.scope(earlier);
-        let earlier = stage.cache.begin_write(&scope.without_drops(), false, 0, || true);
+        let earlier =
+            stage.cache.begin_write(&scope.without_drops(), false, 0, WriteScope::default);
         assert_eq!(stage.write(UPDATE, Some(NEW)), RowOutcome::Dropped);
         earlier.settle(Answered::Definite);
     }
@@ -563,3 +567,17 @@ fn rows_to_be_put_back_take_a_bounded_number_of_bytes() {
 mod flash;
 #[path = "row_change_random_tests.rs"]
 mod random;
+
+#[test]
+fn text_that_is_not_understood_drops_a_table_that_it_names_unless_it_is_refused() {
+    let unknown = Answered::Unknown(InDoubt::ConnectionLost);
+    for (answered, stays) in
+        [(Answered::Refused, true), (Answered::Definite, false), (unknown, false)]
+    {
+        let stage = Stage::full(false);
+        let write = stage.begin("INSERT INTO ks.t (k, v) VALUE (1, 'new')", None);
+        assert_eq!(stage.served(), None, "it may have had its effect");
+        write.settle(answered);
+        assert_eq!(stage.served().is_some(), stays, "{answered:?}");
+    }
+}

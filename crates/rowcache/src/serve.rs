@@ -25,7 +25,7 @@ use crate::gate::slot_of;
 use crate::policy::Policy;
 use crate::row_cache::{NO_CLAIM, RowCache};
 use crate::shards::claim_of;
-use crate::write_scope::{gate_of, token_of};
+use crate::write_scope::{gate_of, group_of, token_of};
 
 /// Under what a table's rows are cached at this moment: the cache permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum CachePermission {
 /// Why no row of a table may be served or filled now. Reads of it go to the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotCached {
-    /// The schema is not known, or a write that may touch anything is in flight.
+    /// The schema is not known, or a write is in flight that may touch any row of the table.
     Suspended,
     /// The table's policy says so.
     PolicyOff,
@@ -102,7 +102,8 @@ impl<W> RowCache<W> {
     /// # Errors
     /// Why the read must go to the database.
     pub fn cache_permission(&self, table: &TableSchema) -> Result<CachePermission, NotCached> {
-        if self.is_in_doubt() {
+        let suspended = self.suspended.load(Ordering::Acquire);
+        if suspended || self.doubts.has(|| group_of(table.id)) {
             return Err(NotCached::Suspended);
         }
         let (generation, policy) = self.policies.of(table);
@@ -170,9 +171,10 @@ impl<W> RowCache<W> {
         }
     }
 
-    /// Whether the schema is not known, or a write that may touch anything is in flight.
+    /// Whether the schema is not known, or a write is in flight that has not dropped what it may
+    /// touch.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.suspended.load(Ordering::Acquire) || self.doubts.load(Ordering::Acquire) > 0
+        self.suspended.load(Ordering::Acquire) || self.doubts.is_any()
     }
 
     /// Looks a row up. A [`Lookup::Flash`] is read by the caller and finished; a hit goes to

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use afterglow_cql::message::Consistency;
 use afterglow_cql::plan::{SchemaView, TableSchema};
-use afterglow_cql::schema::Schema;
+use afterglow_cql::schema::{Currency, Schema};
 use uuid::Uuid;
 
 use crate::write_scope::{Tables, WriteScope, gate_of};
@@ -32,7 +32,12 @@ pub enum Answers {
 pub struct Index {
     schema: Arc<Schema>,
     by_id: HashMap<Uuid, (u32, Arc<TableSchema>)>,
+    /// Gates of tables that were in an earlier snapshot and are in this one no more.
+    former: HashMap<Uuid, u32>,
 }
+
+/// Of more tables that are gone no name is known.
+const MOST_FORMER: usize = 4096;
 
 impl Index {
     /// Indexes a snapshot.
@@ -41,12 +46,27 @@ impl Index {
             (table.id, (gate_of(&table.keyspace, &table.name), table.clone()))
         };
         let by_id = schema.tables().map(entry).collect();
-        Index { schema, by_id }
+        Index { schema, by_id, former: HashMap::new() }
+    }
+
+    /// Indexes the snapshot that comes after `before`: writes may still be planned for that.
+    pub fn after(before: &Index, schema: Arc<Schema>) -> Index {
+        let mut index = Index::of(schema);
+        let last = before.by_id.iter().map(|(id, (gate, _))| (*id, *gate));
+        let earlier = before.former.iter().map(|(id, gate)| (*id, *gate));
+        let gone = last.chain(earlier).filter(|(id, _)| !index.by_id.contains_key(id));
+        index.former = gone.take(MOST_FORMER).collect();
+        index
     }
 
     /// Generation of the snapshot.
     pub fn generation(&self) -> u64 {
         self.schema.generation
+    }
+
+    /// Whether the snapshot has every change that was heard of when it became the newest.
+    pub fn is_complete(&self) -> bool {
+        self.schema.currency == Currency::Current
     }
 
     /// The table with this id.
@@ -120,6 +140,10 @@ impl Tables for Index {
 
     fn id(&self, keyspace: &str, table: &str) -> Option<Uuid> {
         self.schema.table(keyspace, table).map(|table| table.id)
+    }
+
+    fn former_gate(&self, id: Uuid) -> Option<u32> {
+        self.former.get(&id).copied()
     }
 
     fn tables_in(&self, keyspace: &str) -> Vec<(u32, Uuid)> {

@@ -72,7 +72,7 @@ impl Stage {
         };
         let mut scope = WriteScope::default();
         scope.add(&plan, &|_| None, &self.index);
-        self.cache.begin_write(&scope, false, 0, || true)
+        self.cache.begin_write(&scope, false, 0, WriteScope::default)
     }
 
     /// Begins a fill that reads this from the database at once.

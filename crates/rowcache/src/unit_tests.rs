@@ -60,7 +60,7 @@ impl Stage {
     }
 
     fn begin(&self, text: &str) -> WriteInFlight<()> {
-        self.cache.begin_write(&self.scope(text), false, 0, || true)
+        self.cache.begin_write(&self.scope(text), false, 0, WriteScope::default)
     }
 
     fn join(&self) -> Join<()> {

@@ -16,20 +16,21 @@
 //! - A [`WriteInFlight`] that is dropped without an answer, at any moment, counts as a write of
 //!   unknown outcome.
 //! - A write that was planned for a schema that has changed by the time the gates are closed drops
-//!   everything.
+//!   all of the tables that have the names of its tables.
 //! - A write whose table has been dropped and created again by the time it is answered drops all of
 //!   the new table.
-//! - A statement that is not understood drops nothing before it is answered. Nothing is served
-//!   meanwhile.
+//! - A statement that is not understood, or that touches whole tables, drops nothing before it is
+//!   answered. Nothing of that is served meanwhile ([`doubts`](crate::doubts)). In a ring, one that
+//!   names tables drops them before.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::plan::TableSchema;
 use afterglow_engine::{Backpressure, FlashRead, Hit};
 
 use crate::clock::Millis;
+use crate::doubts::Doubt;
 use crate::gate::{GateScope, Settled, Share};
 use crate::intents::log::Noted;
 use crate::intents::words::Nature;
@@ -56,7 +57,7 @@ pub enum InDoubt {
 pub enum Answered {
     /// It applied the write, or said that it did not.
     Definite,
-    /// The write was refused, or was not sent: nothing happened.
+    /// The write was refused, or was not sent, or there was nothing to change: nothing happened.
     Refused,
     /// The write may have happened, or may yet.
     Unknown(InDoubt),
@@ -98,9 +99,8 @@ pub struct WriteInFlight<W> {
     nature: Nature,
     /// Its consistency level does not guarantee that a quorum read sees it.
     weak: bool,
-    /// What is dropped unless the database refuses the write. Nothing is served until that is
-    /// known.
-    undropped: Option<Vec<Invalidation>>,
+    /// What is dropped unless the database refuses the write.
+    undropped: Option<Undropped>,
     /// The row to put back once the database has acknowledged the write.
     pub(crate) updated: Option<UpdatedRow>,
     /// What it has in the unit of that row's partition.
@@ -108,6 +108,17 @@ pub struct WriteInFlight<W> {
     /// The row, where it is on flash only and was not found yet.
     pub(crate) on_flash: Option<Box<RowOnFlash>>,
     settled: bool,
+}
+
+/// What a write drops once it is answered.
+struct Undropped {
+    /// Nothing of this is served until then.
+    doubt: Doubt,
+    /// The groups that a start after a crash drops instead. Empty if the intents of the gates say
+    /// that it is everything.
+    noted: Vec<u32>,
+    /// What the answer says of it.
+    narrowed: Option<Vec<Invalidation>>,
 }
 
 /// What was written, as far as what is cached can follow it.
@@ -143,16 +154,16 @@ impl<W> RowCache<W> {
     /// Does everything that must happen before a write is sent. `weak`: `W + R <= RF`.
     /// `dead_after`: see [`Nature`].
     ///
-    /// `is_current` is asked once the gates are closed. If it says no, the write was planned for an
-    /// older schema, and may touch anything.
+    /// `newer` is asked once the gates are closed, and says what the write may touch besides, if it
+    /// was planned for an older schema: [`WriteScope::of_newer`].
     pub fn begin_write(
         self: &Arc<Self>,
         scope: &WriteScope,
         weak: bool,
         dead_after: u32,
-        is_current: impl FnOnce() -> bool,
+        newer: impl FnOnce() -> WriteScope,
     ) -> WriteInFlight<W> {
-        self.begin_row_write(scope, Followed::default(), weak, dead_after, is_current)
+        self.begin_row_write(scope, Followed::default(), weak, dead_after, newer)
     }
 
     /// As [`RowCache::begin_write`], for a write of one row, which what is cached can follow: see
@@ -163,19 +174,28 @@ impl<W> RowCache<W> {
         followed: Followed<'_>,
         weak: bool,
         dead_after: u32,
-        is_current: impl FnOnce() -> bool,
+        newer: impl FnOnce() -> WriteScope,
     ) -> WriteInFlight<W> {
-        let undropped = scope.may_be_nothing().then(|| scope.invalidations().to_vec());
-        if undropped.is_some() {
-            self.doubts.fetch_add(1, Ordering::AcqRel);
-        }
+        // Other members of a ring go by what this one has dropped.
+        let waits = match self.shards.get() {
+            None => scope.may_be_nothing(),
+            Some(_) => scope.doubtful && scope.is_everything(),
+        };
+        let doubt = waits.then(|| self.doubts.begin(scope.invalidations()));
+        let groups = doubt.as_ref().map(Doubt::only_groups);
+        let all_undropped = groups == Some(None);
+        let groups = groups.flatten().unwrap_or_default();
+        let undropped = doubt.map(|doubt| {
+            self.intent_log.begin_undropped(&groups);
+            Undropped { doubt, noted: groups, narrowed: None }
+        });
         let mut write = WriteInFlight {
             cache: self.clone(),
             gates: Vec::new(),
             intents: Vec::new(),
             nature: Nature {
                 conditional: scope.conditional,
-                undropped: undropped.is_some(),
+                undropped: all_undropped,
                 dead_after,
                 weak: false,
             },
@@ -200,9 +220,9 @@ impl<W> RowCache<W> {
             scope.invalidations().iter().for_each(|one| self.drop_rows(one));
         }
         // More gates of ours, which no row passes that was looked at before.
-        if !is_current() {
-            write.close(vec![GateScope::Everything]);
-            self.drop_rows(&Invalidation::Everything);
+        let newer = newer();
+        if !newer.is_empty() {
+            write.widen(&newer);
         }
         write
     }
@@ -213,7 +233,7 @@ impl<W> RowCache<W> {
     }
 
     /// Nothing to wait for: the namespace is write-back.
-    fn drop_rows(&self, invalidation: &Invalidation) {
+    pub(crate) fn drop_rows(&self, invalidation: &Invalidation) {
         self.attempts.note_drop(invalidation);
         match invalidation {
             Invalidation::Row(key) | Invalidation::Unit(key) => drop(self.rows.submit_remove(key)),
@@ -226,7 +246,7 @@ impl<W> RowCache<W> {
     /// Drops rows for a reason other than a write of ours: a schema change, a lost control
     /// connection. Fills in flight are not installed.
     pub fn forget(self: &Arc<Self>, scope: &WriteScope) {
-        self.begin_write(scope, false, 0, || true).settle(Answered::Definite);
+        self.begin_write(scope, false, 0, WriteScope::default).settle(Answered::Definite);
     }
 
     /// From now on rows are read from other replicas, which may lack writes acknowledged so far.
@@ -239,7 +259,7 @@ impl<W> RowCache<W> {
     /// This is noted as an intent, so that a restart does not end it.
     pub fn weaken(self: &Arc<Self>, scope: WriteScope) {
         let scope = scope.without_drops();
-        self.begin_write(&scope, true, 0, || true).settle(Answered::Definite);
+        self.begin_write(&scope, true, 0, WriteScope::default).settle(Answered::Definite);
     }
 
     /// Another instance held the lease and did not say that its writes were settled. Fills may miss
@@ -251,7 +271,7 @@ impl<W> RowCache<W> {
     /// As [`RowCache::forget`], when writes that we did not see may still be in flight.
     pub fn forget_and_hold(self: &Arc<Self>, scope: &WriteScope) {
         let unseen = Answered::Unknown(InDoubt::ConnectionLost);
-        self.begin_write(scope, false, 0, || true).settle(unseen);
+        self.begin_write(scope, false, 0, WriteScope::default).settle(unseen);
     }
 
     /// Nothing is in flight any more. The intents noted now are complete, and survive power loss.
@@ -304,7 +324,7 @@ impl<W> WriteInFlight<W> {
     pub fn narrow(&mut self, invalidations: &[Invalidation]) {
         self.weak = false;
         if let Some(undropped) = &mut self.undropped {
-            *undropped = invalidations.to_vec();
+            undropped.narrowed = Some(invalidations.to_vec());
         }
     }
 
@@ -346,11 +366,14 @@ impl<W> WriteInFlight<W> {
     fn end(&mut self, answered: Answered) {
         self.settled = true;
         self.share = None;
-        if let Some(undropped) = self.undropped.take() {
+        if let Some(Undropped { doubt, noted, narrowed }) = self.undropped.take() {
             if answered != Answered::Refused {
-                undropped.iter().for_each(|one| self.cache.drop_rows(one));
+                let dropped = narrowed.as_deref().unwrap_or(doubt.dropped());
+                dropped.iter().for_each(|one| self.cache.drop_rows(one));
+                self.note_dropped();
             }
-            self.cache.doubts.fetch_sub(1, Ordering::AcqRel);
+            self.cache.intent_log.settle_undropped(&noted);
+            self.cache.doubts.end(&doubt);
         }
         let until = self.cache.clock.now() + self.cache.hold.as_millis() as Millis;
         let settled = match answered {
@@ -362,6 +385,17 @@ impl<W> WriteInFlight<W> {
         };
         self.gates.iter().for_each(|scope| self.cache.gates.end_write(scope, settled));
         self.cache.intent_log.settle(&self.intents, settled);
+    }
+
+    /// Its rows are dropped now: from here on its intents say so. A restart need not drop all.
+    fn note_dropped(&mut self) {
+        if !self.nature.undropped {
+            return;
+        }
+        self.nature.undropped = false;
+        let dropped = self.cache.intent_log.begin(&self.gates, self.nature);
+        let before = std::mem::replace(&mut self.intents, dropped);
+        self.cache.intent_log.settle(&before, Settled::Definite);
     }
 
     /// Ends a lightweight transaction of unknown outcome after an inquiry. `decided`: a serial read

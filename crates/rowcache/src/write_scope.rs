@@ -1,8 +1,8 @@
 //! The write scope, what one write may touch: gates to close, cached rows to drop, intents to note.
 
 use afterglow_cql::plan::{
-    KeyError, KeyTemplate, MAX_KEY, NamedKeys, PartitionTemplate, RowKey, Target, WriteKind,
-    WritePlan, unit_key,
+    KeyError, KeyTemplate, MAX_KEY, NamedKeys, PartitionTemplate, RowKey, TableSchema, Target,
+    WriteKind, WritePlan, unit_key,
 };
 use afterglow_cql::statement::Marker;
 use afterglow_cql::token::murmur3;
@@ -66,6 +66,8 @@ pub trait Tables {
     fn with_gate(&self, gate: u32) -> Vec<Uuid>;
     /// The id of a table; `None` if there is no such table.
     fn id(&self, keyspace: &str, table: &str) -> Option<Uuid>;
+    /// The gate that a table with this id had not long ago, if it is gone now.
+    fn former_gate(&self, id: Uuid) -> Option<u32>;
     /// Gates and ids of all tables of a keyspace.
     fn tables_in(&self, keyspace: &str) -> Vec<(u32, Uuid)>;
     /// Whether the schema is unknown. Then tables that it does not name may be cached all the same.
@@ -97,6 +99,10 @@ pub struct WriteScope {
     /// As many replicas acknowledge it as its consistency level says. That does not hold for schema
     /// changes and TRUNCATE.
     pub by_level: bool,
+    /// It is what a client asks for, and the database may refuse it.
+    asked: bool,
+    /// All of it changes the schema. Then an answer without a change says that nothing has changed.
+    only_schema: bool,
     /// It makes a row whose key the database chooses: no row is dropped for it.
     has_new_row: bool,
     /// The token of the first partition, and whether there are others.
@@ -155,17 +161,34 @@ impl WriteScope {
         self.slots.is_empty() && self.tables.is_empty() && !self.everything
     }
 
-    /// Whether every table that the write was planned for still exists, and no table that was
-    /// missing has appeared.
-    pub fn is_current(&self, tables: &impl Tables) -> bool {
-        self.planned.iter().all(|id| tables.gate(*id).is_some())
-            && self.unknown.iter().all(|(keyspace, table)| tables.id(keyspace, table).is_none())
+    /// What the write may touch besides, because the schema is another one than it was planned for:
+    /// a table that it names is gone or was made again, or has appeared. A statement names its
+    /// tables, so it touches no others than those that have the names now. Empty if all are there.
+    pub fn of_newer(&self, tables: &impl Tables) -> WriteScope {
+        let mut newer = self.replaced(tables);
+        let gone: Vec<_> = self.planned.iter().filter(|id| tables.gate(**id).is_none()).collect();
+        if !gone.is_empty() {
+            if self.planned_gates.len() < self.planned.len() {
+                return WriteScope::everything(); // the name of one is not known
+            }
+            // Which of the gates they had is not known.
+            self.planned_gates.iter().for_each(|gate| newer.gate(*gate));
+            let dropped = gone.into_iter().map(|id| Invalidation::Table(group_of(*id)));
+            newer.invalidations.extend(dropped);
+        }
+        newer
     }
 
-    /// Tables that have taken the names of those that the write was planned for. Their keys may be
-    /// others. So the write may have changed rows of them whose gates it did not close.
+    /// Tables that have taken the names of those that the write was planned for, or that were not
+    /// in the schema. Their keys may be others. So the write may have changed rows of them whose
+    /// gates it did not close, or that an earlier run has cached.
     pub fn replaced(&self, tables: &impl Tables) -> WriteScope {
         let mut replaced = WriteScope::default();
+        for (keyspace, table) in &self.unknown {
+            if let Some(id) = tables.id(keyspace, table) {
+                replaced.table(gate_of(keyspace, table), id);
+            }
+        }
         if self.planned.iter().all(|id| tables.gate(*id).is_some()) {
             return replaced;
         }
@@ -177,10 +200,26 @@ impl WriteScope {
         replaced
     }
 
-    /// Whether to wait for the database's answer before everything is dropped. That is so if the
-    /// only reason to drop is that the statement is not understood.
+    /// Whether to wait for the database's answer before anything is dropped. That is so if a
+    /// statement is not understood: the database probably refuses all. It is so for what touches
+    /// whole tables: anybody who can log in may ask for that.
     pub fn may_be_nothing(&self) -> bool {
-        self.doubtful && self.everything
+        self.doubtful || self.asked && self.is_wide()
+    }
+
+    /// Whether it drops whole tables or more, and nothing else.
+    fn is_wide(&self) -> bool {
+        let wide = |one: &Invalidation| match one {
+            Invalidation::Table(_) | Invalidation::Everything => true,
+            Invalidation::Row(_) | Invalidation::Unit(_) | Invalidation::Partition(_) => false,
+        };
+        !self.invalidations.is_empty() && self.invalidations.iter().all(wide)
+    }
+
+    /// Whether all of it changes the schema. Of a change that the database answers with no change,
+    /// such as `DROP TABLE IF EXISTS`, nothing has come.
+    pub fn is_only_schema(&self) -> bool {
+        self.only_schema
     }
 
     /// Whether a part of it may have happened although the database says that there are too few
@@ -233,6 +272,9 @@ impl WriteScope {
         value: &impl Fn(&Marker) -> Option<&'v [u8]>,
         tables: &impl Tables,
     ) {
+        let is_first = !self.asked;
+        self.asked = true;
+        self.only_schema = plan.kind == WriteKind::Schema && (is_first || self.only_schema);
         self.conditional |= plan.conditional;
         self.doubtful |= plan.kind == WriteKind::Unknown;
         self.parted |= plan.parted;
@@ -250,11 +292,11 @@ impl WriteScope {
         match target {
             Target::Row(template) => match self.plan_for(template.table(), tables) {
                 Some(gate) => self.row(gate, template, value),
-                None => self.all(),
+                None => self.gone(template.table(), tables),
             },
             Target::Partition(template) => match self.plan_for(template.table(), tables) {
                 Some(gate) => self.partition(gate, template, value),
-                None => self.all(),
+                None => self.gone(template.table(), tables),
             },
             Target::Bound(keys) => match self.plan_for(keys.table(), tables) {
                 Some(gate) => match keys.resolve(value) {
@@ -266,27 +308,33 @@ impl WriteScope {
                     }
                     NamedKeys::Table => self.table(gate, keys.table()),
                 },
-                None => self.all(),
+                None => self.gone(keys.table(), tables),
             },
             Target::NewRow(template) => match self.plan_for(template.table(), tables) {
                 Some(gate) => self.new_row(gate, template, value),
-                None => self.all(),
+                None => self.gone(template.table(), tables),
             },
             // Its key is not known, so no gate but the table's keeps out fills that miss the write:
             // another client may find the new row before it is acknowledged, and then read it.
             Target::NewPartition(table) => match self.plan_for(*table, tables) {
                 Some(gate) => self.gate(gate),
-                None => self.all(),
+                None => self.gone(*table, tables),
             },
             Target::Table { keyspace, table, id } => {
                 match id.or_else(|| tables.id(keyspace, table)) {
                     Some(id) => {
-                        self.plan_for(id, tables);
-                        self.table(gate_of(keyspace, table), id);
+                        let gate = gate_of(keyspace, table);
+                        // Its name says which gate it has, also if it was made again since.
+                        if !self.planned.contains(&id) {
+                            self.planned.push(id);
+                            self.planned_gates.push(gate);
+                        }
+                        self.table(gate, id);
                     }
                     None if tables.is_unknown() => self.all(),
-                    // It is not in our schema, so nothing of it is cached. But it may enter the
-                    // schema while the write is in flight. Then no fill may start.
+                    // It is not in our schema, so nothing of it is served. An earlier run may have
+                    // cached rows of it: they are dropped when a snapshot first has it. It may
+                    // enter the schema while the write is in flight. Then no fill may start.
                     None => {
                         self.gate(gate_of(keyspace, table));
                         self.unknown.push((keyspace.clone(), table.clone()));
@@ -310,6 +358,11 @@ impl WriteScope {
         tables.tables_in(keyspace).into_iter().for_each(|(gate, id)| self.table(gate, id));
     }
 
+    /// Adds all of a table.
+    pub fn add_table(&mut self, table: &TableSchema) {
+        self.table(gate_of(&table.keyspace, &table.name), table.id);
+    }
+
     fn plan_for(&mut self, id: Uuid, tables: &impl Tables) -> Option<u32> {
         let gate = tables.gate(id);
         if !self.planned.contains(&id) {
@@ -317,6 +370,16 @@ impl WriteScope {
             self.planned_gates.extend(gate);
         }
         gate
+    }
+
+    /// A table that is gone: the write may touch what has its name now.
+    fn gone(&mut self, id: Uuid, tables: &impl Tables) {
+        let Some(gate) = tables.former_gate(id) else { return self.all() };
+        if !self.planned_gates.contains(&gate) {
+            self.planned_gates.push(gate);
+        }
+        self.table(gate, id);
+        tables.with_gate(gate).into_iter().for_each(|other| self.table(gate, other));
     }
 
     fn all(&mut self) {

@@ -91,6 +91,16 @@ fn the_schema_tables_show_what_was_created() {
     );
     query(&mut connection, "CREATE TABLE ks.t (k text PRIMARY KEY, v blob)");
     assert_ne!(version(&mut connection), before, "drivers wait for a new schema version");
+    let written = |c: &mut Connection| {
+        query(c, "SELECT writetime(id) FROM system_schema.tables WHERE keyspace_name = 'ks'")
+    };
+    let then = written(&mut connection);
+    query(&mut connection, "CREATE TABLE ks.u (k text PRIMARY KEY)");
+    query(&mut connection, "DROP TABLE ks.u");
+    assert_eq!(written(&mut connection), then);
+    query(&mut connection, "ALTER TABLE ks.t WITH gc_grace_seconds = 1");
+    query(&mut connection, "ALTER TABLE ks.t WITH gc_grace_seconds = 864000");
+    assert_ne!(written(&mut connection), then, "each change of a table leaves its time");
     let columns = query(
         &mut connection,
         "SELECT column_name, kind, position, type FROM system_schema.columns WHERE keyspace_name = 'ks'",

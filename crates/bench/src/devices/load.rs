@@ -7,7 +7,7 @@ use std::{
 };
 
 use afterglow_engine::{
-    Cache, FlashRead, Lookup, Namespace, PutOptions,
+    Cache, FlashRead, Lookup, Namespace, PutOptions, SegmentState,
     device::{AlignedBuf, DeviceId},
 };
 use afterglow_loadgen::{latency::Latency, rng::Rng, ycsb::KeyChooser};
@@ -59,6 +59,17 @@ impl FilledCache {
         let fd = |n| cache.device_fd(DeviceId(n)).ok_or_else(|| io::Error::other("no descriptor"));
         let fds = (0..devices).map(fd).collect::<io::Result<_>>()?;
         Ok(Self { cache, ns, objects, value, fds })
+    }
+
+    /// Share of each device's segments that is free.
+    pub(super) fn free(&self) -> Vec<f64> {
+        let segments = self.cache.segments();
+        let share = |n: usize| {
+            let there = || segments.iter().filter(move |s| usize::from(s.device.0) == n);
+            let free = there().filter(|s| s.state == SegmentState::Free).count();
+            free as f64 / there().count().max(1) as f64
+        };
+        (0..self.fds.len()).map(share).collect()
     }
 
     fn fd(&self, device: DeviceId) -> RawFd {

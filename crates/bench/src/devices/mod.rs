@@ -212,6 +212,8 @@ impl<'a> Bench<'a> {
             .into_iter()
             .map(str::to_owned)
             .chain((0..self.devices.len()).map(|n| format!("reads of device {}", n + 1)))
+            .chain((0..self.devices.len()).map(|n| format!("free on device {}", n + 1)))
+            .chain(["moved so far, MiB".to_owned()])
             .collect();
         let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
         let mut grid = Grid::new("Balance", "Shares, in the order of the runs.", &columns);
@@ -220,6 +222,8 @@ impl<'a> Bench<'a> {
             let all = measured.reads.iter().sum::<u64>().max(1) as f64;
             let mut row = vec![share, measured.from_dram, measured.misses as f64];
             row.extend(measured.reads.iter().map(|&reads| reads as f64 / all));
+            row.extend(subject.free());
+            row.push(subject.cache.stats().totals.relocated_bytes as f64 / f64::from(1 << 20));
             progress(format_args!("{name}: {row:.3?}"));
             grid.row(name, row.into_iter().map(Some).collect());
             share

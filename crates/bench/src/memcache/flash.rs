@@ -10,6 +10,7 @@ use super::{
         report::{Check, Run, Section, Series},
     },
     bench::MemcacheBench,
+    floor::{self, FloorFile},
     row::{self, CPU, Contender, FORMS, Form, Gets, P99, RATE, under_load},
     servers::{Extstore, Memcached, Server},
 };
@@ -30,6 +31,8 @@ const EXTSTORE: f64 = 1.8;
 const EXTSTORE_ONE: f64 = 5.0;
 /// CPU of a get with one request outstanding, in microseconds.
 const CPU_US: f64 = 14.0;
+/// Times the CPU of the floor, one request outstanding.
+const FLOOR: f64 = 1.15;
 /// Share of the device's rate: records within a page, and longer ones.
 const SHARE: f64 = 0.94;
 const SHARE_LONG: f64 = 0.88;
@@ -102,14 +105,18 @@ fn of_value(
             peers.push(extstore(bench, program, &objects, count, threads, &ext)?);
         }
     }
+    let answers = FloorFile::write(target, &objects, block(value))?;
     for form in FORMS {
+        let one = form.outstanding * form.keys == 1;
         let gets = Gets { connections: bench.options.connections, form, ids: 0..count };
         let mut contenders = vec![
             Contender::gets(bench.length(), &server, &objects, gets.clone()),
             row::device_limit(bench.length(), target, block(value)),
         ];
-        let measured =
-            if form.outstanding * form.keys == 1 { peers.len() } else { peers.len().min(1) };
+        if one {
+            contenders.push(floor::contender(bench.length(), &answers, &objects, gets.clone()));
+        }
+        let measured = if one { peers.len() } else { peers.len().min(1) };
         contenders.extend(
             peers[..measured]
                 .iter()
@@ -132,14 +139,18 @@ fn block(value: usize) -> u32 {
 }
 
 fn judge(bench: &mut MemcacheBench<'_>, section: &Section, value: usize, form: Form) {
-    let [ours, limit, peers @ ..] = &section.series[..] else { return };
+    let [ours, limit, others @ ..] = &section.series[..] else { return };
     let what = format!("flash, {value} B, {}", form.name);
     let one = form.outstanding * form.keys == 1;
+    let (floor, peers) = others.split_at(usize::from(one));
     let checks = &mut bench.report.checks;
     let hits = ours.median(|run| run.client.map_or(0.0, |c| c.hit_ratio));
     checks.push(Check::at_least(format!("{what}: hit ratio"), hits, 0.9999));
     if one && value <= 1024 {
         checks.push(Check::at_most(format!("{what}: CPU us per get"), ours.median(CPU), CPU_US));
+    }
+    if let [floor] = floor {
+        checks.push(row::at_most(format!("{what}: CPU to the floor"), ours, floor, CPU, FLOOR));
     }
     if !one || value > 1024 {
         let share = if value <= 3072 { SHARE } else { SHARE_LONG };

@@ -7,6 +7,8 @@
 mod bench;
 mod dram;
 mod flash;
+mod floor;
+mod floor_ring;
 mod large;
 mod row;
 mod servers;

@@ -29,7 +29,7 @@ pub struct Form {
 
 impl Form {
     /// Seed of a run. Each form asks for keys of its own: those that another has read are in DRAM.
-    fn seed(&self, run: u64) -> u64 {
+    pub fn seed(&self, run: u64) -> u64 {
         run << 16 | (self.outstanding as u64) << 8 | self.keys as u64
     }
 }
@@ -42,7 +42,7 @@ pub const FORMS: [Form; 3] = [
 ];
 
 /// Share of a run that goes before it unmeasured.
-const WARM: f64 = 0.15;
+pub const WARM: f64 = 0.15;
 
 /// Something that can be measured again and again.
 pub struct Contender<'a> {
@@ -116,14 +116,22 @@ pub fn run_of(
     cpu: u64,
     before: (u64, u64),
 ) -> Result<Run, BenchError> {
-    if outcome.wrong > 0 {
-        return Err(BenchError::Void(format!(
-            "{} returned {} wrong values",
-            server.name, outcome.wrong
-        )));
-    }
     let after = tiers(server)?;
     let (all, flash) = (after.0 - before.0, after.1 - before.1);
+    seen(&server.name, outcome, cpu, (all > 0).then(|| flash as f64 / all as f64))
+}
+
+/// The figures of what a client saw of a server, given the CPU that the server used meanwhile, in
+/// nanoseconds, and the share of hits that it read from flash.
+pub fn seen(
+    name: &str,
+    outcome: &Outcome,
+    cpu: u64,
+    from_flash: Option<f64>,
+) -> Result<Run, BenchError> {
+    if outcome.wrong > 0 {
+        return Err(BenchError::Void(format!("{name} returned {} wrong values", outcome.wrong)));
+    }
     let operations = outcome.operations;
     let asked = operations + outcome.misses;
     Ok(Run {
@@ -136,7 +144,7 @@ pub fn run_of(
         client: Some(ClientSide {
             cores: outcome.cpu as f64 / 1e9 / outcome.seconds,
             hit_ratio: operations as f64 / asked.max(1) as f64,
-            from_flash: (all > 0).then(|| flash as f64 / all as f64),
+            from_flash,
             refused: outcome.refused,
             polls: false,
         }),

@@ -129,8 +129,10 @@ impl Server {
         let (host, port) = address.split_once(':').unwrap_or((&address, "11211"));
         let mut command = Command::new(&program.0);
         command
-            .args(["-u", "root", "-l", host, "-p", port, "-U", "0", "-t", "1", "-I", "8m"])
-            .args(["-m", &(memory >> 20).to_string(), "-c", &CONNECTIONS.to_string()]);
+            .args(["-u", "root", "-l", host, "-p", port, "-U", "0", "-t", "1"])
+            .args(["-m", &(memory >> 20).to_string(), "-c", &CONNECTIONS.to_string()])
+            // Over flash no item may be larger than its write buffer.
+            .args(["-I", if extstore.is_some() { "4m" } else { "8m" }]);
         if let Some(Extstore { path, mebibytes, threads }) = extstore {
             let options = format!(
                 "ext_path={}:{mebibytes}m,ext_threads={threads},ext_item_age=0",

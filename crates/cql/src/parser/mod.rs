@@ -5,10 +5,13 @@
 //! where both accept, they must mean the same. What it does not accept is unknown, and [`unknown`]
 //! says what can be proven of it.
 
+use std::sync::Arc;
+
 use crate::lexer::{Kind, Token};
 use crate::syntax::{Marker, Statement, TableName};
 
 mod definition;
+mod long_batch;
 mod modify;
 mod schema;
 mod select;
@@ -99,7 +102,7 @@ pub(super) struct Parser<'t> {
     tokens: &'t [Token<'t>],
     at: usize,
     depth: u32,
-    markers: Vec<Option<String>>,
+    markers: Vec<Option<Arc<str>>>,
 }
 
 impl<'t> Parser<'t> {
@@ -289,7 +292,7 @@ impl<'t> Parser<'t> {
             true => None,
             false => {
                 self.expect(":")?;
-                Some(self.identifier()?)
+                Some(Arc::from(self.identifier()?))
             }
         };
         let index = u16::try_from(self.markers.len()).map_err(|_| NotUnderstood)?;

@@ -17,6 +17,17 @@ struct Using {
 
 impl Parser<'_> {
     pub(super) fn batch(&mut self) -> Parse<Statement> {
+        let (kind, timestamp) = self.batch_head()?;
+        let mut modifications = Vec::new();
+        while !self.words(&["apply", "batch"]) {
+            modifications.push(self.modification()?);
+            self.symbol(";");
+        }
+        Ok(Statement::Batch(BatchText { kind, modifications, timestamp }))
+    }
+
+    /// What comes before a batch's modifications: its kind, and the timestamp of all of them.
+    pub(super) fn batch_head(&mut self) -> Parse<(BatchKind, Option<Term>)> {
         self.expect_word("begin")?;
         let kind = match () {
             () if self.word("unlogged") => BatchKind::Unlogged,
@@ -24,13 +35,7 @@ impl Parser<'_> {
             () => BatchKind::Logged,
         };
         self.expect_word("batch")?;
-        let using = self.using()?;
-        let mut modifications = Vec::new();
-        while !self.words(&["apply", "batch"]) {
-            modifications.push(self.modification()?);
-            self.symbol(";");
-        }
-        Ok(Statement::Batch(BatchText { kind, modifications, timestamp: using.timestamp }))
+        Ok((kind, self.using()?.timestamp))
     }
 
     pub(super) fn modification(&mut self) -> Parse<Modification> {

@@ -17,13 +17,13 @@ use crate::statement::Marker;
 pub const MAX_BOUND_KEYS: usize = 512;
 
 /// Where the keys of a write come from.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BoundKeys {
     pub(crate) table: Uuid,
     pub(crate) source: KeySource,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum KeySource {
     /// Columns of which one is `IN` a bound list.
     Lists(KeyLists),
@@ -32,7 +32,7 @@ pub(crate) enum KeySource {
 }
 
 /// The values of each key column; every combination of them is a key.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct KeyLists {
     pub(crate) partition: Vec<KeyColumn>,
     /// None where the write is of whole partitions, or its rows are not certain.
@@ -40,13 +40,13 @@ pub(crate) struct KeyLists {
 }
 
 /// The values of one key column.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct KeyColumn {
     pub(crate) class: KeyClass,
     pub(crate) values: KeyValues,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum KeyValues {
     /// These.
     Listed(Vec<ValueSource>),
@@ -115,7 +115,7 @@ impl KeyColumn {
             KeyValues::Listed(values) => values.clone(),
             KeyValues::Elements(marker, form) => {
                 let elements = elements(value(marker)?, *form, most)?;
-                elements.into_iter().map(|bytes| ValueSource::Literal(bytes.to_vec())).collect()
+                elements.into_iter().map(|bytes| ValueSource::Literal(bytes.into())).collect()
             }
         };
         Some((values, self.class))

@@ -138,10 +138,16 @@ impl SlicePlan {
     }
 }
 
+/// What becomes of a write of whole tables.
+const TOUCHES_TABLES: &str = "\
+a write. Nothing of what it touches is served from the cache until it is answered. It drops \
+nothing if the database refuses it, or has no schema to change, and otherwise:
+";
+
 /// What becomes of a text that is not understood. What it drops is known when it has been answered.
 const NOT_UNDERSTOOD: &str = "\
-passed through as a write, because it is not understood. Nothing is served from the cache until \
-it is answered. It drops
+passed through as a write, because it is not understood. The database is asked to prepare it \
+first. Nothing is served from the cache from then on until it is answered. It drops
 nothing if the database refuses it, a keyspace if the answer is a change of that keyspace's \
 schema, and otherwise:
 ";
@@ -151,6 +157,7 @@ impl WritePlan {
         let mut out = match self.kind {
             _ if self.targets.is_empty() => return "passed through: touches no rows\n".into(),
             WriteKind::Unknown => NOT_UNDERSTOOD.into(),
+            _ if self.targets.iter().all(Target::is_wide) => TOUCHES_TABLES.into(),
             _ => String::from("a write; before it is sent it drops from the cache:\n"),
         };
         for target in &self.targets {
@@ -292,6 +299,7 @@ impl PassReason {
                 "GROUP BY, ALLOW FILTERING, limits that are not positive, and ORDER BY other than the clustering order and its reverse are not cached"
             }
             PassReason::Bypass => "it asks to bypass the cache, or for a timeout of its own",
+            PassReason::OutdatedSchema => "the schema has changed and is being read again",
             PassReason::UncertainBinds => "the database counts other markers than it has",
         }
     }
@@ -302,6 +310,9 @@ impl NotCacheable {
     pub fn why(self) -> &'static str {
         match self {
             NotCacheable::SystemTable => "system and virtual tables differ from node to node",
+            NotCacheable::WrittenByDatabase => {
+                "the database writes rows of it by itself, and no statement that Afterglow sees names them"
+            }
             NotCacheable::View => {
                 "a materialized view changes some time after the write of its table was acknowledged"
             }

@@ -21,7 +21,7 @@ use crate::json_object::{JsonValue, members};
 use crate::statement::Literal;
 
 /// The key columns of a table.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct JsonKeys {
     partition: Vec<Column>,
     /// Whether a partition is one row: then the table cannot have static columns.
@@ -34,12 +34,17 @@ impl JsonKeys {
         JsonKeys { partition, is_one_row: table.clustering.is_empty() }
     }
 
+    /// These columns.
+    pub(super) fn columns(&self) -> &[Column] {
+        &self.partition
+    }
+
     /// The row or partition that a document names.
     pub(crate) fn of(&self, table: Uuid, text: &str) -> NamedKeys {
         let Some(named) = folded(text) else { return NamedKeys::Table };
         let part = |column: &Column| {
             let value = named.get(&column.name)?;
-            let slot = ValueSource::Literal(encode(value, &column.cql_type)?);
+            let slot = ValueSource::Literal(encode(value, &column.cql_type)?.into());
             Some(Part { slot, class: KeyClass::PARTITION })
         };
         let parts: Option<Vec<Part>> = self.partition.iter().map(part).collect();

@@ -9,6 +9,8 @@
 //! The key of a partition's unit is the same without clustering columns ([`unit_key`]). Only tables
 //! with clustering columns have units, so it is the key of no row.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 use uuid::Uuid;
 
@@ -20,12 +22,13 @@ use crate::statement::Marker;
 pub const MAX_KEY: usize = 1024;
 
 /// Where a key column's value comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ValueSource {
     /// A bound value.
     Bind(Marker),
-    /// A literal, in the bytes of the column's type.
-    Literal(Vec<u8>),
+    /// A literal, in the bytes of the column's type. One plan may name it in many keys, which share
+    /// them.
+    Literal(Arc<[u8]>),
 }
 
 impl ValueSource {
@@ -36,13 +39,13 @@ impl ValueSource {
         value: &impl Fn(&Marker) -> Option<Value<'v>>,
     ) -> Option<[u8; N]> {
         match self {
-            ValueSource::Literal(bytes) => bytes.as_slice().try_into().ok(),
+            ValueSource::Literal(bytes) => bytes[..].try_into().ok(),
             ValueSource::Bind(marker) => value(marker)?.bytes()?.try_into().ok(),
         }
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Part {
     pub(crate) slot: ValueSource,
     pub(crate) class: KeyClass,
@@ -67,7 +70,7 @@ pub enum KeyError {
 }
 
 /// How to make the key of a partition from bound values.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PartitionTemplate {
     pub(crate) table: Uuid,
     pub(crate) parts: Vec<Part>,
@@ -130,7 +133,7 @@ impl Part {
 }
 
 /// How to make the key of a row from bound values.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KeyTemplate {
     pub(crate) partition: PartitionTemplate,
     pub(crate) clustering: Vec<Part>,

@@ -28,7 +28,8 @@ pub(crate) fn slot(term: &Term, cql_type: &str) -> Result<ValueSource, Uncertain
     match term {
         Term::Marker(marker) => Ok(ValueSource::Bind(marker.clone())),
         Term::Literal(literal) => {
-            encode(literal, cql_type).map(ValueSource::Literal).ok_or(Uncertain::Literal)
+            let bytes = encode(literal, cql_type).ok_or(Uncertain::Literal)?;
+            Ok(ValueSource::Literal(bytes.into()))
         }
         Term::Null => Err(Uncertain::Literal),
         Term::Tuple(_) | Term::Unique { .. } | Term::Complex => Err(Uncertain::Expression),

@@ -25,8 +25,11 @@ mod read;
 mod rows;
 mod schema;
 mod slice;
+mod target;
+mod touched;
 pub(crate) mod types;
 mod update;
+mod weight;
 mod write;
 
 pub use crate::parser::{DefinitionError, tables as defined_tables};
@@ -43,8 +46,9 @@ pub use read::{PassReason, ReadPlan};
 pub use rows::{MAX_ROWS, NamedRows, RowsPlan};
 pub use schema::{Cells, Column, NotCacheable, Projected, SchemaView, TableSchema};
 pub use slice::{RowPlace, Slice, SlicePlan};
+pub use target::Target;
 pub use update::{RowUpdate, WrittenCell};
-pub use write::{Target, WriteKind, WritePlan};
+pub use write::{WriteKind, WritePlan};
 
 use context::Context;
 
@@ -71,6 +75,22 @@ pub enum Plan {
 }
 
 impl Plan {
+    /// About how many bytes the plan takes. Not counted are the texts of literals and names, which
+    /// it holds once however often it names them: they are no longer than the statement's text. The
+    /// table's schema is not the plan's alone, and not counted either.
+    pub fn weight(&self) -> usize {
+        let held = match self {
+            Plan::CachedRead(read) => read.weight(),
+            Plan::CachedSlice(slice) => slice.weight(),
+            Plan::CachedRows(rows) => rows.weight(),
+            Plan::SystemRead(query) => weight::select(query.select()),
+            Plan::Read(..) => 0,
+            Plan::Use(keyspace) => weight::string(keyspace),
+            Plan::Write(write) => write.weight(),
+        };
+        size_of::<Plan>() + held
+    }
+
     /// The read of a plan that the cache may serve: of a row, of several, or of a slice.
     pub fn read(&self) -> Option<&ReadPlan> {
         match self {

@@ -18,6 +18,7 @@ use super::literal::slot_of;
 use super::schema::TableSchema;
 use super::types::is_native;
 use super::update::{timestamp, ttl};
+use super::weight;
 use crate::frame::notation::Value;
 use crate::statement::{Marker, Modification, ModificationKind, Relation, Term};
 
@@ -63,6 +64,11 @@ impl PlainWrite {
             deletes,
             table,
         })
+    }
+
+    /// About how many bytes its values take; see [`Plan::weight`](super::Plan::weight).
+    pub(super) fn weight(&self) -> usize {
+        self.timestamp.iter().chain(&self.ttl).map(weight::value).sum()
     }
 
     /// The timestamp of a request that binds these values, in microseconds, if it writes the same

@@ -1,5 +1,6 @@
 //! Planning of SELECT: cached, answered from the system tables, or passed through and why.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::binds::Binds;
@@ -8,6 +9,7 @@ use super::key::{KeyTemplate, Part, PartitionTemplate};
 use super::literal;
 use super::schema::{Column, NotCacheable, Projected, TableSchema};
 use super::types::KeyClass;
+use super::weight;
 use crate::statement::{Literal, Marker, Operator, Relation, Select, Selected, Selector, Term};
 
 /// A read of one row that the cache can serve.
@@ -45,6 +47,14 @@ impl ReadPlan {
         }
     }
 
+    /// About how many bytes it takes; see [`Plan::weight`](super::Plan::weight).
+    pub(super) fn weight(&self) -> usize {
+        weight::row(&self.key)
+            + weight::list(&self.projection, |_| 0)
+            + weight::list(&self.names, |name| weight::string(name))
+            + weight::list(&self.limits, weight::marker)
+    }
+
     /// Whether the bound limits are positive, so that the one row satisfies them. Servers refuse
     /// others, and take an unset limit for none. `value` gives the bytes bound to a marker.
     pub fn limits_allow<'v>(&self, value: impl Fn(&Marker) -> Option<&'v [u8]>) -> bool {
@@ -65,6 +75,8 @@ pub enum PassReason {
     Keyspaces,
     /// The table is not in the schema, or no keyspace is known.
     UnknownTable,
+    /// The schema lacks a change that a client knows of.
+    OutdatedSchema,
     /// The table's rows are not cached.
     NotCacheable(NotCacheable),
     /// A column is not in the schema.
@@ -101,6 +113,7 @@ impl PassReason {
             PassReason::Describe => "describe",
             PassReason::Keyspaces => "keyspaces",
             PassReason::UnknownTable => "unknown-table",
+            PassReason::OutdatedSchema => "outdated-schema",
             PassReason::NotCacheable(reason) => reason.label(),
             PassReason::UnknownColumn => "unknown-column",
             PassReason::NotOneRow => "not-one-row",
@@ -130,6 +143,9 @@ pub(super) fn cacheable_table(
 ) -> Result<Arc<TableSchema>, PassReason> {
     let table = context.table(&select.table).ok_or(PassReason::UnknownTable)?;
     table.cacheable().map_err(PassReason::NotCacheable)?;
+    if context.schema.is_outdated() {
+        return Err(PassReason::OutdatedSchema);
+    }
     if !context.binds_certain {
         return Err(PassReason::UncertainBinds);
     }
@@ -198,12 +214,13 @@ pub(super) fn project(
         let values = (0_u16..).map(Projected::Value).zip(table.values());
         return Ok(keys.chain(values).map(|(at, column)| (at, column.name.clone())).collect());
     }
+    let places = places(table);
     selectors
         .iter()
         .map(|selector| match &selector.what {
             Selected::Column(name) => {
-                let at = locate(name, table).ok_or(PassReason::UnknownColumn)?;
-                Ok((at, selector.alias.clone().unwrap_or_else(|| name.clone())))
+                let at = places.get(name.as_str()).ok_or(PassReason::UnknownColumn)?;
+                Ok((*at, selector.alias.clone().unwrap_or_else(|| name.clone())))
             }
             Selected::CountRows | Selected::Expression => Err(PassReason::Expression),
         })
@@ -212,26 +229,38 @@ pub(super) fn project(
 
 /// Whether just what a partition's rows share is asked for: servers refuse that of one row.
 pub(super) fn is_of_partition(selectors: &[Selector], table: &TableSchema) -> bool {
-    let within = |columns: &[Column], selector: &Selector| match &selector.what {
-        Selected::Column(name) => columns.iter().any(|c| c.name == *name),
+    if table.statics.is_empty() {
+        return false;
+    }
+    let (statics, partition) = (names(&table.statics), names(&table.partition_key));
+    let within = |names: &HashSet<&str>, selector: &Selector| match &selector.what {
+        Selected::Column(name) => names.contains(name.as_str()),
         _ => false,
     };
-    selectors.iter().any(|selector| within(&table.statics, selector))
-        && selectors.iter().all(|s| within(&table.statics, s) || within(&table.partition_key, s))
+    selectors.iter().any(|selector| within(&statics, selector))
+        && selectors.iter().all(|s| within(&statics, s) || within(&partition, s))
 }
 
-fn locate(name: &str, table: &TableSchema) -> Option<Projected> {
-    let key = table.keys().position(|c| c.name == name);
-    let value = || table.values().position(|c| c.name == name);
-    key.map(|at| Projected::Key(at as u16))
-        .or_else(|| value().map(|at| Projected::Value(at as u16)))
+fn names(columns: &[Column]) -> HashSet<&str> {
+    columns.iter().map(|column| column.name.as_str()).collect()
 }
 
-/// The `=` relations by column, or why there are others. Each column may be named once.
+/// The columns by name: a text may select any number of them.
+fn places(table: &TableSchema) -> HashMap<&str, Projected> {
+    let values = table.values().zip((0_u16..).map(Projected::Value));
+    let keys = table.keys().zip((0_u16..).map(Projected::Key));
+    values.chain(keys).map(|(column, at)| (column.name.as_str(), at)).collect()
+}
+
+/// The `=` relations by column, or why there are others. Each column may be named once. There are
+/// no more than key columns, so that comparing all with all takes no time.
 fn equalities<'s>(
     relations: &'s [Relation],
     table: &TableSchema,
 ) -> Result<Vec<(&'s str, &'s Term)>, PassReason> {
+    if relations.len() > table.keys().count() {
+        return Err(PassReason::NotOneRow);
+    }
     let mut equal: Vec<(&str, &Term)> = Vec::with_capacity(relations.len());
     for relation in relations {
         match relation {

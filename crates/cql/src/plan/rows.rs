@@ -16,6 +16,7 @@ use super::read::{
 use super::schema::{Column, TableSchema};
 use super::slice::{Compared, Right, comparisons, key_values};
 use super::types::KeyClass;
+use super::weight;
 use crate::statement::{Literal, Marker, Operator, Select, Term};
 
 /// The most rows that the cache answers for at once.
@@ -56,14 +57,14 @@ impl RowsPlan {
             let (sources, class) = column.few_values(MAX_ROWS, value)?;
             let values = sources.iter().map(|source| match source {
                 ValueSource::Bind(marker) => value(marker).map(<[u8]>::to_vec),
-                ValueSource::Literal(bytes) => Some(bytes.clone()),
+                ValueSource::Literal(bytes) => Some(bytes.to_vec()),
             });
             let values = sorted(*order, values.collect::<Option<_>>()?)?;
             if values.is_empty() || partitions.len() * values.len() > MAX_ROWS {
                 return None;
             }
             let with = |parts: &Vec<Part>, value: &Vec<u8>| {
-                let part = Part { slot: ValueSource::Literal(value.clone()), class };
+                let part = Part { slot: ValueSource::Literal(value[..].into()), class };
                 [&parts[..], &[part]].concat()
             };
             let pairs = partitions.iter().flat_map(|parts| values.iter().map(move |v| (parts, v)));
@@ -83,6 +84,12 @@ impl RowsPlan {
             Some(Limit::Bound(marker)) => positive(value(marker)?)? as usize,
         };
         Some(NamedRows { keys, limit })
+    }
+
+    /// About how many bytes it takes; see [`Plan::weight`](super::Plan::weight).
+    pub(super) fn weight(&self) -> usize {
+        let values = weight::list(&self.partition, |(_, column)| weight::column_values(column));
+        self.read.weight() + values + weight::parts(&self.clustering)
     }
 
     /// The columns of the partition key with several values, or with a bound list.

@@ -9,10 +9,15 @@ use uuid::Uuid;
 pub trait SchemaView {
     /// The table or view `keyspace.table` (names as stored, already folded), if there is one.
     fn table(&self, keyspace: &str, table: &str) -> Option<Arc<TableSchema>>;
+
+    /// Whether it lacks a change that a client knows of. Then no read is answered by it.
+    fn is_outdated(&self) -> bool {
+        false
+    }
 }
 
 /// A column of a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Column {
     /// Name as stored.
     pub name: String,
@@ -95,6 +100,9 @@ pub struct TableSchema {
     pub indexed: bool,
     /// Has triggers, which may change what a write does.
     pub triggers: bool,
+    /// A column says when its row ends, and the database then deletes the row (ScyllaDB's TTL of
+    /// rows).
+    pub expiring_rows: bool,
     /// `default_time_to_live` in seconds, 0 for none.
     pub default_ttl: u32,
     /// The database tells write times and lives of values of many cells (Cassandra 5.0 does, older
@@ -118,6 +126,9 @@ pub enum Projected {
 pub enum NotCacheable {
     /// System, virtual: local to a node.
     SystemTable,
+    /// Rows come and go with no write of their own: change logs, the audit log, rows that end at a
+    /// time that a column says.
+    WrittenByDatabase,
     /// A materialised view is brought up to date behind the write's acknowledgement.
     View,
     /// Counters.
@@ -156,6 +167,7 @@ impl TableSchema {
             compact: false,
             indexed: false,
             triggers: false,
+            expiring_rows: false,
             default_ttl: 0,
             element_times: true,
         }
@@ -165,6 +177,9 @@ impl TableSchema {
     pub fn cacheable(&self) -> Result<(), NotCacheable> {
         if self.system {
             return Err(NotCacheable::SystemTable);
+        }
+        if self.is_written_by_database() {
+            return Err(NotCacheable::WrittenByDatabase);
         }
         if self.view {
             return Err(NotCacheable::View);
@@ -192,6 +207,19 @@ impl TableSchema {
             return Err(NotCacheable::TooManyColumns);
         }
         Ok(())
+    }
+
+    /// Whether a column may be of a type that users make.
+    pub fn has_user_types(&self) -> bool {
+        self.keys().chain(self.values()).any(|c| !crate::plan::types::is_built_in(&c.cql_type))
+    }
+
+    /// Whether the database writes rows of it by itself. ScyllaDB writes the change log of a table
+    /// with each write to that table, and its audit log with any statement.
+    fn is_written_by_database(&self) -> bool {
+        self.expiring_rows
+            || self.name.ends_with("_scylla_cdc_log")
+            || (self.keyspace == "audit" && self.name == "audit_log")
     }
 
     /// The columns of the primary key, in order.
@@ -264,6 +292,7 @@ impl NotCacheable {
     pub fn label(self) -> &'static str {
         match self {
             NotCacheable::SystemTable => "system-table",
+            NotCacheable::WrittenByDatabase => "written-by-database",
             NotCacheable::View => "view",
             NotCacheable::Counter => "counter",
             NotCacheable::MultiCellColumn => "multi-cell-column",

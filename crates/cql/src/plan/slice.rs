@@ -24,6 +24,7 @@ use super::read::{
 };
 use super::schema::{Column, Projected, TableSchema};
 use super::types::{Form, KeyClass};
+use super::weight;
 use crate::statement::{Literal, Marker, Operator, Relation, Select, Selected, Selector, Term};
 
 /// A read of a slice of one partition that the cache can serve.
@@ -140,6 +141,13 @@ impl SlicePlan {
         self.prefix.iter().any(|of| of.listed)
     }
 
+    /// About how many bytes it takes; see [`Plan::weight`](super::Plan::weight).
+    pub(super) fn weight(&self) -> usize {
+        self.read.weight()
+            + weight::list(&self.prefix, |of| weight::column_values(&of.column))
+            + weight::list(&self.range, |(_, of)| weight::value(&of.value))
+    }
+
     /// How many clustering columns it bounds.
     pub(super) fn bounded_columns(&self) -> usize {
         self.prefix.len() + usize::from(!self.range.is_empty())
@@ -151,7 +159,7 @@ impl SlicePlan {
     pub fn bind<'v>(&self, value: &impl Fn(&Marker) -> Option<&'v [u8]>) -> Option<Slice> {
         let bytes = |source: &ValueSource| match source {
             ValueSource::Bind(marker) => value(marker).map(<[u8]>::to_vec),
-            ValueSource::Literal(bytes) => Some(bytes.clone()),
+            ValueSource::Literal(bytes) => Some(bytes.to_vec()),
         };
         let bound = |of: &Bounded| {
             let (value, falling) = (bytes(&of.value)?, of.descending != self.reversed);
@@ -298,6 +306,10 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<SlicePlan, Pa
         return Err(PassReason::Clause);
     }
     let (projection, names) = columns(select, &table)?;
+    // One a key column, and another for the other side of a range.
+    if select.relations.len() > table.keys().count() + 1 {
+        return Err(PassReason::NotOneRow);
+    }
     let relations = comparisons(&select.relations)?;
     let (of_partition, of_rows): (Vec<_>, Vec<_>) = relations
         .into_iter()

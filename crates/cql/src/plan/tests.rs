@@ -11,6 +11,7 @@ use super::*;
 use crate::statement::{Marker, parse};
 
 mod bound;
+mod long;
 mod plain;
 mod properties;
 mod statements;

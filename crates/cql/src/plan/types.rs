@@ -31,6 +31,15 @@ pub(crate) fn is_native(name: &str) -> bool {
     NATIVE.contains(&name)
 }
 
+/// Whether a type is certainly made of the server's own types alone.
+pub(crate) fn is_built_in(name: &str) -> bool {
+    const OF_OTHERS: [&str; 6] = ["frozen", "list", "map", "set", "tuple", "vector"];
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '<' | '>' | ',' | ' ');
+    let is_length = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    let known = |word: &str| is_native(word) || OF_OTHERS.contains(&word) || is_length(word);
+    name.chars().all(is_part) && name.split(['<', '>', ',', ' ']).all(known)
+}
+
 /// Whether values of a clustering column of this type that the database holds to be equal can be
 /// recognised by [`is_canonical`]. Decimals compare by value (1.0 is 1.00), tuples and collections
 /// by element.
@@ -63,7 +72,7 @@ pub(crate) fn is_canonical(class: KeyClass, value: &[u8]) -> bool {
 }
 
 /// How equality of key values relates to their bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum KeyClass {
     /// Equal values have equal bytes.
     Bytes,
@@ -100,7 +109,7 @@ impl KeyClass {
 /// Which bytes stay the same when a server decodes a value and encodes it again. Servers do so with
 /// the elements of a bound list. A `varint` with needless bytes, a v4 address in the form of v6 and
 /// a `boolean` of 2 come back as other bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Form {
     /// Any bytes.
     Any,

@@ -7,6 +7,7 @@ use super::key::ValueSource;
 use super::literal;
 use super::schema::TableSchema;
 use super::types::{Form, is_native};
+use super::weight;
 use crate::statement::{Literal, Modification, ModificationKind, Operator, Relation, Term};
 
 /// What an `INSERT` or `UPDATE` of one row sets. Every value is a literal or a marker, and is the
@@ -43,6 +44,12 @@ impl WrittenCell {
 }
 
 impl RowUpdate {
+    /// About how many bytes its values take; see [`Plan::weight`](super::Plan::weight).
+    pub(super) fn weight(&self) -> usize {
+        weight::list(&self.cells, |cell| weight::value(&cell.value))
+            + self.timestamp.iter().chain(&self.ttl).map(weight::value).sum::<usize>()
+    }
+
     /// `None` where the new row does not follow from the old one and the request alone.
     /// `one_row`: the modification touches one row, whose key is known.
     pub(super) fn of(
@@ -124,7 +131,9 @@ fn number(
     Some(match term {
         None => None,
         Some(Term::Marker(marker)) => Some(ValueSource::Bind(marker.clone())),
-        Some(Term::Literal(Literal::Integer(digits))) => Some(ValueSource::Literal(bytes(digits)?)),
+        Some(Term::Literal(Literal::Integer(digits))) => {
+            Some(ValueSource::Literal(bytes(digits)?.into()))
+        }
         Some(_) => return None,
     })
 }

@@ -1,17 +1,17 @@
 //! Plans every statement that is not a read: what it may touch.
 
-use uuid::Uuid;
-
 use super::binds::Binds;
 use super::bound_keys::{BoundKeys, KeySource};
 use super::context::Context;
 use super::json_keys::JsonKeys;
-use super::key::{KeyTemplate, PartitionTemplate};
 use super::keys::{self, WrittenRows};
 use super::named_keys::NamedKeys;
 use super::plain::PlainWrite;
 use super::schema::TableSchema;
+use super::target::Target;
+use super::touched::Touched;
 use super::update::RowUpdate;
+use super::weight;
 use crate::message::BatchKind;
 use crate::statement::{
     BatchText, Literal, Modification, SchemaObject, SchemaStatement, SchemaVerb, TableName, Term,
@@ -42,6 +42,13 @@ pub struct WritePlan {
 }
 
 impl WritePlan {
+    /// About how many bytes it takes; see [`Plan::weight`](super::Plan::weight).
+    pub(super) fn weight(&self) -> usize {
+        weight::list(&self.targets, Target::weight)
+            + self.update.as_ref().map_or(0, RowUpdate::weight)
+            + weight::list(&self.plain, PlainWrite::weight)
+    }
+
     pub(super) fn new(kind: WriteKind, targets: Vec<Target>) -> WritePlan {
         WritePlan {
             kind,
@@ -73,41 +80,12 @@ pub enum WriteKind {
     Unknown,
 }
 
-/// One thing that a write may touch.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Target {
-    /// One row. If its template gives no row, its partition. If it gives no partition the server
-    /// will refuse the statement; the table is the safe choice.
-    Row(KeyTemplate),
-    /// One partition.
-    Partition(PartitionTemplate),
-    /// Rows or partitions that only bound values name: the elements of lists, a JSON document.
-    Bound(BoundKeys),
-    /// A row of this partition with a clustering value that the server makes anew. Nobody can have
-    /// read it before.
-    NewRow(PartitionTemplate),
-    /// A partition of this table with a key that the server makes anew. Nobody can have read it
-    /// before.
-    NewPartition(Uuid),
-    /// A whole table.
-    Table {
-        /// Keyspace.
-        keyspace: String,
-        /// Table.
-        table: String,
-        /// Its id, when the schema knows the table.
-        id: Option<Uuid>,
-    },
-    /// A whole keyspace.
-    Keyspace(String),
-    /// All that is cached.
-    Everything,
-}
-
 pub(super) fn modification(modification: &Modification, context: &Context) -> WritePlan {
     let mut plan = WritePlan::new(WriteKind::Modification, Vec::new());
     plan.binds = context.binds;
-    add(&mut plan, modification, context);
+    let mut touched = Touched::default();
+    add(&mut plan, &mut touched, modification, context);
+    plan.targets = touched.into_targets();
     plan.parted = keys::names_several(modification);
     let one_row = matches!(plan.targets.as_slice(), [Target::Row(_)]);
     plan.update = RowUpdate::of(modification, one_row, context);
@@ -120,9 +98,11 @@ pub(super) fn batch(batch: &BatchText, context: &Context) -> WritePlan {
     plan.binds = context.binds;
     plan.counter = batch.kind == BatchKind::Counter;
     plan.parted = batch.kind != BatchKind::Logged;
+    let mut touched = Touched::default();
     for modification in &batch.modifications {
-        add(&mut plan, modification, context);
+        add(&mut plan, &mut touched, modification, context);
     }
+    plan.targets = touched.into_targets();
     let plain = |modification| PlainWrite::of(modification, &batch.timestamp, context);
     if !plan.counter {
         plan.plain =
@@ -131,10 +111,16 @@ pub(super) fn batch(batch: &BatchText, context: &Context) -> WritePlan {
     plan
 }
 
-fn add(plan: &mut WritePlan, modification: &Modification, context: &Context) {
+/// Adds what a modification touches to `touched`, and to the plan what else matters of it.
+fn add(
+    plan: &mut WritePlan,
+    touched: &mut Touched,
+    modification: &Modification,
+    context: &Context,
+) {
     plan.conditional |= modification.conditional;
     let Some(table) = context.table(&modification.table) else {
-        return push(plan, table_target(&modification.table, context));
+        return touched.add(table_target(&modification.table, context));
     };
     plan.counter |= table.counter;
     let rows = match &modification.json {
@@ -149,7 +135,7 @@ fn add(plan: &mut WritePlan, modification: &Modification, context: &Context) {
         WrittenRows::NewPartition => vec![Target::NewPartition(table.id)],
         WrittenRows::Table => vec![table_target(&modification.table, context)],
     };
-    targets.into_iter().for_each(|target| push(plan, target));
+    targets.into_iter().for_each(|target| touched.add_of(&table, target));
 }
 
 /// What an `INSERT JSON` touches.
@@ -172,20 +158,24 @@ fn json_rows(document: &Term, table: &TableSchema, binds_certain: bool) -> Writt
     }
 }
 
-fn push(plan: &mut WritePlan, target: Target) {
-    if !plan.targets.contains(&target) {
-        plan.targets.push(target);
-    }
-}
-
 pub(super) fn truncate(table: &TableName, context: &Context) -> WritePlan {
     WritePlan::new(WriteKind::Truncate, vec![table_target(table, context)])
 }
 
 pub(super) fn unknown(unknown: &Unknown, context: &Context) -> WritePlan {
-    let target =
-        unknown.table.as_ref().map_or(Target::Everything, |table| table_target(table, context));
-    WritePlan::new(WriteKind::Unknown, vec![target])
+    let targets = match unknown.tables.as_slice() {
+        [] => vec![Target::Everything],
+        tables => distinct(tables.iter().map(|table| table_target(table, context))),
+    };
+    let conditional = unknown.conditional;
+    WritePlan { conditional, ..WritePlan::new(WriteKind::Unknown, targets) }
+}
+
+/// `ks.t` and `t` may be the same table.
+fn distinct(targets: impl Iterator<Item = Target>) -> Vec<Target> {
+    let mut touched = Touched::default();
+    targets.for_each(|target| touched.add(target));
+    touched.into_targets()
 }
 
 /// Tables are touched as such; other objects may have dependents anywhere in their keyspace. A

@@ -189,7 +189,7 @@ fn accepted<'v>(
         Term::Null => Err(null()),
         _ => match slot_of(term, type_name) {
             Some(ValueSource::Bind(marker)) => value(&marker).map(<[u8]>::to_vec).ok_or_else(null),
-            Some(ValueSource::Literal(bytes)) => Ok(bytes),
+            Some(ValueSource::Literal(bytes)) => Ok(bytes.to_vec()),
             None => Err(SystemError::Unsupported("this kind of value")),
         },
     }

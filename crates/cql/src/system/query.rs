@@ -26,6 +26,11 @@ impl SystemQuery {
         Some(SystemQuery { table, select: Select { table: name, ..select.clone() } })
     }
 
+    /// What is asked.
+    pub(crate) fn select(&self) -> &Select {
+        &self.select
+    }
+
     /// The table asked.
     pub fn table(&self) -> SystemTable {
         self.table

@@ -23,6 +23,10 @@ use crate::device::DeviceId;
 
 /// Of a segment's bytes, so manieth part may move a second.
 const RATE: u64 = 4;
+/// The same at once.
+const AT_ONCE: u64 = 2;
+/// Of these bytes so manieth part is kept for what was read before.
+const KEPT: u64 = 2;
 
 impl Background {
     /// Looks whether a device is to be relieved.
@@ -69,6 +73,8 @@ impl Background {
         }
         let size = u64::from(table.segment_size());
         let bytes = self.balance.grant(now, size / RATE);
-        table.grant_relief(bytes, size / 2);
+        table.grant_relief(bytes, size / AT_ONCE);
+        let least = self.balance.least(|part| table.is_free_on(to, part));
+        table.prefer_in_relief(least, size / AT_ONCE / KEPT);
     }
 }

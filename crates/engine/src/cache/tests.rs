@@ -43,6 +43,7 @@ fn small(dir: &TempDir) -> Config {
 fn env(machine: &SimMachine, clock: Arc<dyn Clock>) -> Env {
     Env {
         set: machine.device_set(),
+        patient: machine.device_set(),
         meta: Arc::new(machine.meta()),
         journal: Arc::new(
             machine

@@ -4,7 +4,9 @@
 //! hangs would hold up the start for good. Each is asked for its first block before that, by a
 //! thread of its own. The thread of one that hangs stays until the kernel gives the read up.
 //!
-//! A device that begins to hang between its answer and the end of the opening still holds it up.
+//! A device that begins to hang later holds up nothing either: whatever is asked of it until the
+//! cache is open has a limit ([`within`], [`PatientSet`](super::PatientSet)). But files are only
+//! asked for their first block: to reserve the space of a long one may take longer than any limit.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -44,6 +46,21 @@ fn silent_within(
         silent.retain(|other| *other != path);
     }
     silent
+}
+
+/// What a call brings that may hang, if it ends in time. It is made by a thread of its own, which
+/// stays until it ends.
+pub(crate) fn within<T: Send + 'static>(
+    limit: Duration,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (ended, outcome) = channel();
+    let calling = thread::Builder::new().name("afterglow-ask".into()).spawn(move || {
+        // Nobody listens any more once the limit has passed.
+        let _ = ended.send(call());
+    });
+    calling.ok()?;
+    outcome.recv_timeout(limit).ok()
 }
 
 /// Whether a thread asks it. Where there is none the device is not known to hang: the opening finds

@@ -20,14 +20,74 @@ pub const BUF_ALIGN: usize = 4096;
 
 /// Sizes of buffers kept for the next read, in steps of [`BUF_ALIGN`]: up to 16 KiB.
 const KEPT_SIZES: usize = 4;
-/// Buffers of each size that a thread keeps: as many as a queue has reads in flight.
+/// Buffers of each size that a thread keeps at least, where it has dropped so many: as many as a
+/// queue has reads in flight.
 const KEPT_COUNT: usize = 64;
+/// Bytes of all of them, which nothing goes beyond. While sizes have fewer, others have more. 512
+/// of 4 KiB are what the reads of 32 connections take that have 16 requests outstanding each.
+const KEPT_BYTES: usize = KEPT_COUNT * BUF_ALIGN * (KEPT_SIZES * (KEPT_SIZES + 1) / 2);
+const _: () = assert!(KEPT_BYTES == 5 << 19, "the guide says 2.5 MiB");
 
 /// What a thread keeps, by size. Freed with the thread.
 #[derive(Default)]
 struct BufferPool {
+    /// Whether the thread has ever read. If not, it keeps no short buffers.
+    reads: bool,
+    /// At each place those of one capacity, by [`BufferPool::place`].
     short: [Vec<AlignedBuf>; KEPT_SIZES],
+    /// Bytes of all of them: at most [`KEPT_BYTES`].
+    short_bytes: usize,
     long: LongBufs<AlignedBuf>,
+}
+
+impl BufferPool {
+    /// Where short buffers of this capacity are kept; `None` of a long one.
+    fn place(capacity: usize) -> Option<usize> {
+        let at = capacity / BUF_ALIGN - 1;
+        (at < KEPT_SIZES).then_some(at)
+    }
+
+    /// The capacity of the buffers that are kept at this place.
+    fn capacity_at(at: usize) -> usize {
+        (at + 1) * BUF_ALIGN
+    }
+
+    /// A buffer from this place.
+    fn take_short(&mut self, at: usize) -> Option<AlignedBuf> {
+        // Not where one is kept: that is a drop, of which many may follow.
+        debug_assert!(self.short_bytes <= KEPT_BYTES);
+        debug_assert_eq!(self.short_bytes, self.sum_of_short());
+        let buf = self.short[at].pop()?;
+        self.short_bytes -= buf.capacity;
+        Some(buf)
+    }
+
+    /// Whether one more of this place may be kept.
+    fn may_keep_short(&self, at: usize) -> bool {
+        let fits = self.short_bytes + Self::capacity_at(at) <= KEPT_BYTES;
+        self.reads && (fits || self.short[at].len() < KEPT_COUNT)
+    }
+
+    /// Keeps a buffer at this place, which may be kept. Where others have its room, as many of them
+    /// go as it takes, of those that have the most bytes beyond [`KEPT_COUNT`] buffers. There is
+    /// always one: so many of each size fit.
+    fn keep_short(&mut self, at: usize, buf: AlignedBuf) {
+        debug_assert!(self.may_keep_short(at) && buf.capacity == Self::capacity_at(at));
+        while self.short_bytes + buf.capacity > KEPT_BYTES {
+            let beyond = |at: &usize| self.short[*at].len().saturating_sub(KEPT_COUNT) * (*at + 1);
+            let most = (0..KEPT_SIZES).max_by_key(beyond).expect("there are sizes");
+            debug_assert!(self.short[most].len() > KEPT_COUNT);
+            let Some(other) = self.take_short(most) else { break };
+            other.free();
+        }
+        self.short_bytes += buf.capacity;
+        self.short[at].push(buf);
+    }
+
+    /// What `short_bytes` counts.
+    fn sum_of_short(&self) -> usize {
+        self.short.iter().enumerate().map(|(at, kept)| kept.len() * Self::capacity_at(at)).sum()
+    }
 }
 
 impl Drop for BufferPool {
@@ -122,8 +182,9 @@ impl AlignedBuf {
         let capacity = Self::read_capacity(len);
         let again = KEPT.try_with(|kept| {
             let mut kept = kept.borrow_mut();
-            match Self::kept_at(capacity) {
-                Some(at) => kept.short[at].pop(),
+            kept.reads = true;
+            match BufferPool::place(capacity) {
+                Some(at) => kept.take_short(at),
                 None => {
                     let again = kept.long.take(capacity);
                     // What may be kept may be less by now: this buffer is in use.
@@ -175,12 +236,6 @@ impl AlignedBuf {
         unsafe { free(buf.ptr, buf.capacity) }
     }
 
-    /// Where buffers of this capacity are kept, if they are.
-    fn kept_at(capacity: usize) -> Option<usize> {
-        let at = capacity / BUF_ALIGN - 1;
-        (at < KEPT_SIZES).then_some(at)
-    }
-
     /// A copy of `bytes`.
     #[must_use]
     pub fn copy_of(bytes: &[u8]) -> Self {
@@ -218,14 +273,14 @@ impl Drop for AlignedBuf {
         let _ = KEPT.try_with(|kept| {
             let Ok(mut kept) = kept.try_borrow_mut() else { return };
             let kept = &mut *kept;
-            let short = Self::kept_at(self.capacity).map(|at| &mut kept.short[at]);
-            if short.as_ref().is_some_and(|kept| kept.len() >= KEPT_COUNT) {
+            let short = BufferPool::place(self.capacity);
+            if short.is_some_and(|at| !kept.may_keep_short(at)) {
                 return;
             }
             let (len, capacity) = (self.len, std::mem::take(&mut self.capacity));
             let moved = Self { ptr: self.ptr, len, capacity };
             match short {
-                Some(short) => short.push(moved),
+                Some(at) => kept.keep_short(at, moved),
                 None => kept.long.keep(capacity, moved, Self::free),
             }
         });
@@ -358,10 +413,72 @@ mod tests {
             assert!(again.as_ptr() == at || len > 16 << 10, "{len}");
             assert!(AlignedBuf::zeroed(len).iter().all(|&b| b == 0));
         }
-        let many: Vec<AlignedBuf> =
-            (0..2 * KEPT_COUNT).map(|_| AlignedBuf::for_read(4096)).collect();
+    }
+
+    /// Has so many buffers at a time, all of this length.
+    fn use_some(count: usize, len: usize) {
+        let many: Vec<_> = (0..count).map(|_| AlignedBuf::for_read(len)).collect();
         drop(many);
-        KEPT.with(|kept| assert_eq!(kept.borrow().short[0].len(), KEPT_COUNT));
+    }
+
+    /// How many short buffers of each size this thread keeps.
+    fn kept() -> [usize; KEPT_SIZES] {
+        KEPT.with_borrow(|kept| {
+            assert_eq!(kept.short_bytes, kept.sum_of_short());
+            assert!(kept.short_bytes <= 5 << 19, "the guide says 2.5 MiB");
+            kept.short.each_ref().map(Vec::len)
+        })
+    }
+
+    #[test]
+    fn a_thread_keeps_so_many_short_buffers_of_each_size_and_more_where_others_leave_room() {
+        const MOST: usize = KEPT_BYTES / BUF_ALIGN;
+        // A thread of its own, which has not read before.
+        std::thread::spawn(|| {
+            use_some(MOST - 7, 4096);
+            assert_eq!(kept(), [MOST - 7, 0, 0, 0]);
+            use_some(MOST, 4096);
+            assert_eq!(kept(), [MOST, 0, 0, 0]);
+            use_some(2 * MOST, 4096);
+            assert_eq!(kept(), [MOST, 0, 0, 0], "its own when all were out");
+            use_some(2 * KEPT_COUNT, 16 << 10);
+            assert_eq!(kept(), [MOST - 4 * KEPT_COUNT, 0, 0, KEPT_COUNT], "each size has some");
+            let out: Vec<_> = (0..MOST).map(|_| AlignedBuf::for_read(4096)).collect();
+            use_some(2 * KEPT_COUNT, 16 << 10);
+            assert_eq!(kept(), [0, 0, 0, 2 * KEPT_COUNT], "and more where others leave room");
+            drop(out);
+            assert_eq!(kept(), [2 * KEPT_COUNT, 0, 0, 2 * KEPT_COUNT]);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn whatever_the_order_a_thread_keeps_no_more_bytes_and_64_of_each_size_fit() {
+        for order in [[1, 2, 3, 4], [4, 3, 2, 1], [4, 1, 2, 3], [2, 4, 1, 3]] {
+            std::thread::spawn(move || {
+                for size in order {
+                    use_some(1000, size * 4096);
+                    assert!(kept()[size - 1] >= 64, "{order:?}: {size} of {:?}", kept());
+                }
+                assert_eq!(kept(), [64; KEPT_SIZES], "{order:?}");
+            })
+            .join()
+            .unwrap();
+        }
+    }
+
+    #[test]
+    fn a_thread_that_reads_nothing_keeps_nothing() {
+        std::thread::spawn(|| {
+            drop([AlignedBuf::zeroed(4096), AlignedBuf::copy_of(&[1; 5000])]);
+            assert_eq!(kept(), [0; KEPT_SIZES]);
+            drop(AlignedBuf::for_read(4096));
+            drop(AlignedBuf::zeroed(5000));
+            assert_eq!(kept(), [1, 1, 0, 0]);
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

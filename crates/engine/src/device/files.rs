@@ -14,9 +14,11 @@ use rustix::io::Errno;
 
 use crate::format::superblock::{Found, RESERVED, Superblock};
 
+use super::answer::within;
 use super::buf::{AlignedBuf, BUF_ALIGN};
 use super::disk::{DeviceConfig, DeviceId, DeviceInfo, DeviceSet, Truncated, check};
 use super::error::DeviceError;
+use super::patient::PATIENCE;
 
 /// Alignment assumed where the kernel (before 6.1) or the file system does not tell: right for
 /// every common device.
@@ -105,16 +107,22 @@ impl DeviceSet for Files {
 
 /// Looks at each device, or at none. With `without`, those that fail or are missing are among what
 /// is found, as long as there is another. Those that are `silent` fail without being touched.
-fn each_that_can<T>(
+fn each_that_can<T: Send + 'static>(
     devices: &[DeviceConfig],
     without: bool,
     silent: &[PathBuf],
-    look: impl Fn(&DeviceConfig) -> Result<T, DeviceError>,
+    look: fn(&DeviceConfig) -> Result<T, DeviceError>,
 ) -> Result<Vec<Result<T, DeviceError>>, DeviceError> {
     let mut all = Vec::new();
     for device in devices {
+        let hangs = || Err(DeviceError::Silent { path: device.path.clone() });
         let found = match silent.contains(&device.path) {
-            true => Err(DeviceError::Silent { path: device.path.clone() }),
+            true => hangs(),
+            // A block device may have begun to hang since it was asked.
+            false if matches!(kind_of(device), Ok(Kind::Block)) => {
+                let device = device.clone();
+                within(PATIENCE, move || look(&device)).unwrap_or_else(hangs)
+            }
             false => look(device),
         };
         match found {

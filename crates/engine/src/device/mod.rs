@@ -21,12 +21,13 @@ mod error;
 mod files;
 mod long_bufs;
 mod open;
+mod patient;
 mod pread;
 mod read_limit;
 pub mod sim;
 mod uring;
 
-pub(crate) use answer::silent_among;
+pub(crate) use answer::{silent_among, within};
 pub use buf::{AlignedBuf, BUF_ALIGN, WriteBuf};
 pub use disk::{
     DeviceConfig, DeviceId, DeviceInfo, DeviceSet, Disk, Done, Io, IoEngine, IoKind, IoOutput,
@@ -38,6 +39,7 @@ pub(crate) use files::examine;
 pub use files::open_read_only;
 pub use open::{OpenDevices, open};
 pub(crate) use open::{open_with, try_engine};
+pub(crate) use patient::{PATIENCE, PatientSet, is_no_answer, no_answer};
 pub use pread::PreadDisk;
 pub(crate) use read_limit::BlockingReads;
 pub use uring::UringDisk;

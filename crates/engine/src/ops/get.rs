@@ -71,7 +71,7 @@ pub enum Peek {
 pub struct FlashRead {
     core: Arc<Core>,
     ns: Arc<NamespaceState>,
-    key: Box<[u8]>,
+    key: Arc<[u8]>,
     hash: u64,
     pointer: Pointer,
     device: DeviceId,
@@ -298,6 +298,12 @@ impl FlashRead {
         &self.core
     }
 
+    /// The key that is looked up.
+    #[must_use]
+    pub fn key(&self) -> &Arc<[u8]> {
+        &self.key
+    }
+
     /// The device to read from.
     #[must_use]
     pub fn device(&self) -> DeviceId {
@@ -461,8 +467,7 @@ impl FlashRead {
     /// the record is current, and the lookup begins again.
     fn promote_if_current(&self, found: &Record<'_>, tier: Tier) -> Verdict {
         let at = self.pointer.slot.location();
-        let mut shard = self.core.shard(self.hash).lock_for(self.hash);
-        shard.dram.prefetch_return(self.hash);
+        let mut shard = self.core.shard(self.hash).lock_for_copy(self.hash);
         if shard.is_superseded(self.hash, found.meta.version) {
             return Verdict::Superseded;
         }

@@ -18,9 +18,9 @@ impl Core {
     /// Returns where it is then, if it has moved. The caller holds the shard's lock, and has seen
     /// under it that the slot points at the record, in the use of its segment that was read.
     ///
-    /// Only what was read before moves: most objects are read once. And only where it costs nobody
-    /// else anything. That is asked here once more: the background work looks every tenth of a
-    /// second, and the device that takes may have failed or filled since.
+    /// What was read before goes first: most objects are read once. And it moves only where that
+    /// costs nobody else anything. That is asked here once more: the background work looks every
+    /// tenth of a second, and the device that takes may have failed or filled since.
     pub(crate) fn relocate(
         &self,
         shard: &mut Shard,
@@ -30,9 +30,6 @@ impl Core {
     ) -> Option<Location> {
         let at = slot.location();
         let to = self.table.relief_of(at.segment)?;
-        if slot.freq() == 0 {
-            return None;
-        }
         let len = record::usual_padded(found.key.len(), found.value.len());
         // What is being reclaimed moves on anyway. What is in DRAM is clean for where it was read.
         let may = shard.is_copied_to_stay(hash, at)
@@ -41,7 +38,7 @@ impl Core {
             && self.table.free_count() > self.admission.free_target + 1
             && !self.streams.is_ahead()
             && self.admission.has_budget_to_spare(|| self.written(), len)
-            && self.table.take_relief(len.into());
+            && self.table.take_relief(len.into(), slot.freq());
         if !may {
             coverage_mark!(RelocationRefused);
             return None;

@@ -3,12 +3,13 @@
 use std::io;
 use std::sync::Arc;
 
+use super::checkpoints::UnreadArea;
 use super::device_io::run;
 use super::env::Env;
 use super::members::join;
 use super::past::{End, Past};
 use crate::device::area::Media;
-use crate::device::{AlignedBuf, Disk, Io, IoKind};
+use crate::device::{AlignedBuf, DeviceId, Disk, Io, IoKind, is_no_answer, no_answer};
 use crate::error::OpenError;
 use crate::format::BLOCK;
 use crate::format::journal::Event;
@@ -112,7 +113,7 @@ pub(super) fn begin_life(
         write_carried(carried, media.clone(), &state)?;
     }
     // Behind every version used so far, below every one to come.
-    join(&mut past.members, kill, &*env.set, disk);
+    join(&mut past.members, kill, &*env.patient, disk);
     state.devices = past.members.iter().map(|member| member.record(env.set.infos())).collect();
     env.meta.replace(STATE, &state.encode()).map_err(OpenError::io("writing the state file"))?;
     let journal = match &past.scan {
@@ -164,15 +165,26 @@ fn write_carried(
 /// Where erasing fails, the cache goes on without the device, if the newest checkpoint is on
 /// another one: what the device holds is misses then. Otherwise the journal is begun anew: Mutable
 /// namespaces start cold.
-pub(super) fn forget_unread(mut past: Past, disk: &mut dyn Disk) -> Past {
+///
+/// Of a device that does not answer nothing is erased: that could happen when it answers again, and
+/// take what is newer by then.
+///
+/// # Errors
+/// The cache cannot go on without a device that does not answer.
+pub(super) fn forget_unread(
+    mut past: Past,
+    env: &Env,
+    disk: &mut dyn Disk,
+) -> Result<Past, OpenError> {
     if !past.journal_ok || past.unread.is_empty() {
-        return past;
+        return Ok(past);
     }
     coverage_mark!(CheckpointErased);
-    for (device, offset) in past.unread.clone() {
-        let data = AlignedBuf::zeroed(BLOCK as usize).into();
-        let erased = run(disk, Io { id: 0, device, offset, kind: IoKind::Write { data } })
-            .and_then(|()| run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Sync }));
+    for UnreadArea { device, offset, hangs } in past.unread.clone() {
+        if past.members.iter().all(|member| member.device != device) {
+            continue;
+        }
+        let erased = if hangs { Err(no_answer()) } else { erase(disk, device, offset) };
         let Err(error) = erased else { continue };
         if past.leave_out(device) {
             coverage_mark!(HomeLeftOut);
@@ -180,13 +192,23 @@ pub(super) fn forget_unread(mut past: Past, disk: &mut dyn Disk) -> Past {
                 device = device.0, %error,
                 "a checkpoint can be neither read nor erased: the cache goes on without its device"
             );
+        } else if is_no_answer(&error) {
+            let path = env.set.infos()[usize::from(device.0)].path.clone();
+            return Err(OpenError::Unreadable { path });
         } else {
             tracing::warn!(%error, "a checkpoint can be neither read nor erased: what it may cover starts cold");
             past.journal_ok = false;
             // Those of the kill log have no room in a new journal.
             past.removals_ok &= past.kill_log.runs.is_empty();
-            return past;
+            return Ok(past);
         }
     }
-    past
+    Ok(past)
+}
+
+/// Has what lies in an area be no checkpoint.
+fn erase(disk: &mut dyn Disk, device: DeviceId, offset: u64) -> io::Result<()> {
+    let data = AlignedBuf::zeroed(BLOCK as usize).into();
+    run(disk, Io { id: 0, device, offset, kind: IoKind::Write { data } })?;
+    run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Sync })
 }

@@ -1,9 +1,10 @@
 //! Which of the checkpoints to go on from.
 
 use std::cmp::Reverse;
+use std::io;
 
 use crate::checkpoint_areas::{AreaAt, Home};
-use crate::device::{DeviceId, DeviceSet};
+use crate::device::{DeviceId, DeviceSet, is_no_answer};
 use crate::format::checkpoint::{Header, Tables};
 use crate::format::{BLOCK, round_up};
 
@@ -23,7 +24,17 @@ pub(super) struct FoundCheckpoints {
     /// The newest whole one.
     pub(super) newest: Option<FoundCheckpoint>,
     /// Areas that may hold a newer one, which cannot be read now.
-    pub(super) unread: Vec<(DeviceId, u64)>,
+    pub(super) unread: Vec<UnreadArea>,
+}
+
+/// An area whose checkpoint cannot be read now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct UnreadArea {
+    pub(super) device: DeviceId,
+    /// Where it begins.
+    pub(super) offset: u64,
+    /// Its device does not answer.
+    pub(super) hangs: bool,
 }
 
 /// Looks at both areas of each home.
@@ -37,7 +48,9 @@ pub(super) fn find_checkpoints(
     for (n, home) in homes.iter().enumerate() {
         for which in [0, 1] {
             let offset = home.offsets[which as usize];
-            let bytes = set.read_at(home.device, offset, BLOCK).ok();
+            let read = set.read_at(home.device, offset, BLOCK);
+            let hangs = read.as_ref().is_err_and(is_no_answer);
+            let bytes = read.ok();
             let header = bytes.as_ref().and_then(|bytes| Header::decode(bytes, uuid, home.len));
             // From before its device was away: nobody goes on from it, now or later.
             if header.is_some_and(|header| header.sequence < home.epoch) {
@@ -46,7 +59,7 @@ pub(super) fn find_checkpoints(
             if let Some(header) = header {
                 headers.push((header, AreaAt { home: n, which }));
             } else if bytes.is_none_or(|bytes| bytes.iter().any(|byte| *byte != 0)) {
-                unread.push((home.device, offset));
+                unread.push(UnreadArea { device: home.device, offset, hangs });
             }
         }
     }
@@ -61,28 +74,37 @@ pub(super) fn find_checkpoints(
             continue;
         }
         match read_tables(set, uuid, &homes[home], which, &header) {
-            Some(tables) => {
+            Ok(Some(tables)) => {
                 newest = Some(FoundCheckpoint { header, tables, which, homes: vec![home] });
             }
-            None => unread.push((homes[home].device, homes[home].offsets[which as usize])),
+            unreadable => {
+                let Home { device, offsets, .. } = homes[home];
+                let (offset, hangs) = (offsets[which as usize], unreadable.is_err());
+                unread.push(UnreadArea { device, offset, hangs });
+            }
         }
     }
     FoundCheckpoints { newest, unread }
 }
 
+/// Its tables, if they are whole. An error where their device does not answer.
 fn read_tables(
     set: &dyn DeviceSet,
     uuid: &[u8; 16],
     home: &Home,
     which: u32,
     header: &Header,
-) -> Option<Tables> {
+) -> io::Result<Option<Tables>> {
     let len = round_up(header.tables_len, BLOCK.into()) as u32;
     let area = home.offsets[which as usize];
-    let bytes = set.read_at(home.device, area + header.tables_at(), len).ok()?;
+    let bytes = match set.read_at(home.device, area + header.tables_at(), len) {
+        Ok(bytes) => bytes,
+        Err(error) if is_no_answer(&error) => return Err(error),
+        Err(_) => return Ok(None),
+    };
     let bytes = &bytes[..header.tables_len as usize];
     if Tables::sum(bytes, uuid, header.sequence) != header.tables_checksum {
-        return None;
+        return Ok(None);
     }
-    Tables::decode(bytes, header.segments)
+    Ok(Tables::decode(bytes, header.segments))
 }

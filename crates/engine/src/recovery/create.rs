@@ -41,7 +41,7 @@ pub(super) fn create(
             .map_err(OpenError::io(format!("flushing {path}")))?;
         // The state file will name this uuid: a device that has not taken it would look like
         // another cache's.
-        if read_superblock(&*env.set, device.0)? != Found::Ours(*block) {
+        if read_superblock(&*env.patient, device.0)? != Found::Ours(*block) {
             let lost = io::Error::other("it reads back differently");
             return Err(OpenError::Io {
                 what: format!("writing the superblock of {path}"),

@@ -1,6 +1,8 @@
 //! Blocking single reads and writes, for opening.
 
-use crate::device::{DeviceId, DeviceSet, Disk, Io};
+#[cfg(doc)]
+use crate::device::is_no_answer;
+use crate::device::{DeviceId, DeviceSet, Disk, Io, PATIENCE, no_answer};
 use crate::error::OpenError;
 use crate::format::FORMAT_VERSION;
 use crate::format::superblock::{Found, RESERVED, Superblock};
@@ -20,12 +22,23 @@ pub(super) fn read_superblock(set: &dyn DeviceSet, device: u16) -> Result<Found,
     }
 }
 
-/// One I/O, waited for.
+/// One I/O, waited for. A device that does not answer in time is an error ([`is_no_answer`]), and
+/// is to be asked for nothing more. What it was asked for may still happen.
+///
+/// Such an I/O comes back when nobody waits for it, perhaps once the cache is open. So its id is
+/// that of no other: there is one for each device, and none of these is used by the background
+/// work, which counts from 0.
 pub(super) fn run(disk: &mut dyn Disk, io: Io) -> io::Result<()> {
-    disk.submit(io);
-    let mut done = Vec::new();
-    while done.is_empty() {
-        disk.wait(1, &mut done);
+    let id = u64::MAX - u64::from(io.device.0);
+    disk.submit(Io { id, ..io });
+    loop {
+        let mut done = Vec::new();
+        disk.wait_for(PATIENCE, &mut done);
+        if done.is_empty() {
+            return Err(no_answer());
+        }
+        if let Some(done) = done.into_iter().find(|done| done.id == id) {
+            return done.result.map(|_| ());
+        }
     }
-    done.remove(0).result.map(|_| ())
 }

@@ -9,6 +9,8 @@ use std::sync::Arc;
 pub struct Env {
     /// Reads of the devices.
     pub set: Arc<dyn DeviceSet>,
+    /// The same while the cache is opened: each read ends, although its device may hang.
+    pub patient: Arc<dyn DeviceSet>,
     /// Metadata files.
     pub meta: Arc<dyn MetaStore>,
     /// The journal's area.

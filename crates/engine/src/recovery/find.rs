@@ -13,7 +13,7 @@ use super::members::{Member, find_members, homes_of, in_a_row};
 use super::past::{End, Past};
 use crate::config::Config;
 use crate::device::area::MetaStore;
-use crate::device::{DeviceInfo, Disk};
+use crate::device::{DeviceInfo, Disk, PATIENCE, within};
 use crate::error::OpenError;
 use crate::format::FORMAT_VERSION;
 use crate::format::checkpoint::Header;
@@ -60,13 +60,7 @@ pub fn refuse_others(
             // One that is no member joins, with the size that is configured.
             if listed { size || !is_member(block) } else { size && in_a_row }
         };
-        let Ok(mut file) = std::fs::File::open(&path) else { continue };
-        let mut head = Vec::new();
-        let read = Read::by_ref(&mut file).take(RESERVED).read_to_end(&mut head);
-        if head.is_empty() || read.is_err() {
-            continue;
-        }
-        head.resize(RESERVED as usize, 0);
+        let Some(Some(head)) = within(PATIENCE, head_of(path.clone())) else { continue };
         match (Superblock::decode(&head), &state) {
             (Found::Foreign, _) => return Err(OpenError::Foreign { path }),
             (Found::OtherFormat(found), _) => {
@@ -83,6 +77,17 @@ pub fn refuse_others(
         }
     }
     Ok(state.is_some_and(|state| !state.devices.is_empty()))
+}
+
+/// Reads the first bytes of a device, if there are some.
+fn head_of(path: PathBuf) -> impl FnOnce() -> Option<Vec<u8>> {
+    move || {
+        let mut head = Vec::new();
+        std::fs::File::open(&path).ok()?.take(RESERVED).read_to_end(&mut head).ok()?;
+        let is_empty = head.is_empty();
+        head.resize(RESERVED as usize, 0);
+        (!is_empty).then_some(head)
+    }
 }
 
 fn read_state(config: &Config, meta: &dyn MetaStore) -> Result<Option<StateFile>, OpenError> {
@@ -115,7 +120,7 @@ pub(super) fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Pa
     let known = state.as_ref().map_or(0, |state| state.kill_log.slots);
     let slots = kill_log::slots(&*env.meta, known);
     let found: Vec<Option<Found>> = (0..infos.len() as u16)
-        .map(|d| match read_superblock(&*env.set, d) {
+        .map(|d| match read_superblock(&*env.patient, d) {
             // Only what it held is lost.
             Err(OpenError::Io { .. }) if listed => Ok(None),
             found => found.map(Some),
@@ -186,7 +191,7 @@ fn all_in_a_row(
 fn judge(env: &Env, state: StateFile, members: Vec<Member>) -> Past {
     let homes = homes_of(&members);
     let FoundCheckpoints { newest: checkpoint, unread } =
-        find_checkpoints(&*env.set, &state.uuid, &homes);
+        find_checkpoints(&*env.patient, &state.uuid, &homes);
     let needed = checkpoint.as_ref().filter(|c| c.header.journal_epoch == state.journal_epoch);
     let needed = needed.map_or(0, |c| c.header.journal_position);
     let mut kill_log = FoundKillLog::find(&*env.meta, &state, needed);

@@ -35,7 +35,7 @@ pub struct Opened {
 /// [`OpenError`].
 pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, OpenError> {
     let past = doubt_time(find(config, &env, disk)?, env.clock.unix());
-    let mut past = forget_unread(past, disk);
+    let mut past = forget_unread(past, &env, disk)?;
     match past.end {
         End::New => coverage_mark!(OpenedNew),
         End::Clean => coverage_mark!(OpenedClean),
@@ -54,6 +54,7 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     let carried = carried_removals(&past, &env, &mut warm);
     let lasts = flush_checkpoint(&past, disk);
     let (state, journal, versions) = begin_life(&mut past, &env, disk, &warm, &carried, lasts)?;
+    let patient = env.patient.clone();
     let core = build(config, env, &past, &memory, state, journal, versions);
     let mut opening = opening(&past, &warm);
     // Also where nothing is warm: the journal goes on from this checkpoint, so the next one must
@@ -62,7 +63,7 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     let of_this_journal = past.checkpoint.as_ref().filter(|_| past.journal_ok);
     let base = of_this_journal.map_or(0, |c| c.header.journal_position);
     let mut areas = CheckpointAreas::new(all_homes_of(&past.members), tables);
-    let plan = restore(&core, past, warm, &mut areas);
+    let plan = restore(&core, past, warm, &mut areas, &patient);
     let others = core.table.free_count() as usize + areas.count();
     opening.segments = u64::from(core.table.len()) - others as u64;
     let appended = core.state.lock().kill_log.appended;

@@ -1,6 +1,6 @@
 //! What the last life left, and what of it is valid.
 
-use super::checkpoints::FoundCheckpoint;
+use super::checkpoints::{FoundCheckpoint, UnreadArea};
 use super::kill_log::FoundKillLog;
 use super::members::Member;
 use crate::checkpoint_areas::Home;
@@ -40,7 +40,7 @@ pub(super) struct Past {
     /// Homes of checkpoints.
     pub(super) homes: Vec<Home>,
     /// Areas whose checkpoint may be newer and cannot be read, by device and offset.
-    pub(super) unread: Vec<(DeviceId, u64)>,
+    pub(super) unread: Vec<UnreadArea>,
     /// The journal tells every kill since the checkpoint.
     pub(super) journal_ok: bool,
     /// Journal and checkpoint together tell all removals from Immutable namespaces.

@@ -12,6 +12,7 @@ use super::members::Member;
 use super::past::Past;
 use crate::checkpoint_areas::{AreaAt, CheckpointAreas};
 use crate::core::Core;
+use crate::device::DeviceSet;
 use crate::format::checkpoint::NamespaceKills;
 use crate::format::journal::Event;
 use crate::journal::Scan;
@@ -25,6 +26,7 @@ pub(super) fn restore(
     past: Past,
     warm: Vec<bool>,
     areas: &mut CheckpointAreas,
+    patient: &Arc<dyn DeviceSet>,
 ) -> Option<LoadPlan> {
     restore_areas(core, &past, areas);
     if !warm.iter().any(|w| *w) {
@@ -74,7 +76,7 @@ pub(super) fn restore(
         }
     }
     if rebuild {
-        rebuild_from_footers(core, &plan.warm, counts);
+        rebuild_from_footers(core, &plan.warm, patient, counts);
         plan.exact.clear();
     }
     plan_exact(core, &mut plan);
@@ -128,9 +130,14 @@ fn plan_exact(core: &Core, plan: &mut LoadPlan) {
 }
 
 /// Every footer there is.
-fn rebuild_from_footers(core: &Core, warm: &[bool], counts: impl Fn(u32, u64) -> bool) {
+fn rebuild_from_footers(
+    core: &Core,
+    warm: &[bool],
+    patient: &Arc<dyn DeviceSet>,
+    counts: impl Fn(u32, u64) -> bool,
+) {
     coverage_mark!(OpenedFromFooters);
-    let reader = SegmentReader::new(core, warm.len());
+    let reader = SegmentReader { set: patient, ..SegmentReader::new(core, warm.len()) };
     let mut found: Vec<_> = (0..core.table.len()).filter_map(|s| reader.footer(s)).collect();
     found.retain(|exact| counts(exact.segment, exact.generation));
     found.sort_unstable_by_key(|exact| exact.generation);

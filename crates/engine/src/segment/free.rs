@@ -155,6 +155,11 @@ impl FreeSegments {
         usable.map(|(queue, _)| queue.len() as u32).sum()
     }
 
+    /// Whether at least so manieth part of a device is free.
+    pub(super) fn is_free(&self, device: DeviceId, part: u32) -> bool {
+        self.count_on(device).saturating_mul(part) >= self.at(device).segments
+    }
+
     /// Free segments of a device.
     pub(super) fn count_on(&self, device: DeviceId) -> u32 {
         self.queues.lock()[usize::from(device.0)].len() as u32

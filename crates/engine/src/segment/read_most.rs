@@ -63,9 +63,21 @@ impl SegmentTable {
         self.free.takes(device)
     }
 
-    /// Takes so many of the bytes that may move now. False where there are not so many.
-    pub fn take_relief(&self, bytes: u64) -> bool {
-        self.relief.take(bytes)
+    /// From now on only what was read so often before moves. Of the bytes that may move, so many
+    /// are kept for what was read before.
+    pub fn prefer_in_relief(&self, least: u8, kept: u64) {
+        self.relief.prefer(least, kept);
+    }
+
+    /// Takes so many of the bytes that may move now, for what was read so often before. False where
+    /// there are not so many for it.
+    pub fn take_relief(&self, bytes: u64, reads: u8) -> bool {
+        self.relief.take(bytes, reads)
+    }
+
+    /// Whether so manieth part of a device is free.
+    pub fn is_free_on(&self, device: DeviceId, part: u32) -> bool {
+        self.free.is_free(device, part)
     }
 }
 

@@ -25,6 +25,10 @@ pub(super) struct Relief {
     from: Box<[AtomicBool]>,
     /// Bytes that may move now.
     left: AtomicU64,
+    /// So many bytes of them are kept for what was read before.
+    kept: AtomicU64,
+    /// What was read less often before does not move.
+    least: AtomicU32,
     /// Of each device, where there are several.
     reads: Box<[Reads]>,
 }
@@ -37,6 +41,8 @@ impl Relief {
             to: AtomicU32::new(NOBODY),
             from: (0..devices).map(|_| AtomicBool::new(false)).collect(),
             left: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
+            least: AtomicU32::new(0),
             reads: (0..counted).map(|_| Reads::default()).collect(),
         }
     }
@@ -92,9 +98,21 @@ impl Relief {
         let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, granted);
     }
 
-    /// Takes so many bytes of those that may move. False where there are not so many.
-    pub(super) fn take(&self, bytes: u64) -> bool {
-        let taken = |left: u64| left.checked_sub(bytes);
+    /// From now on only what was read so often before moves, and so many bytes are kept for what
+    /// was read before.
+    pub(super) fn prefer(&self, least: u8, kept: u64) {
+        self.least.store(least.into(), Ordering::Relaxed);
+        self.kept.store(kept, Ordering::Relaxed);
+    }
+
+    /// Takes so many bytes of those that may move, for what was read so often before. False where
+    /// there are not so many for it.
+    pub(super) fn take(&self, bytes: u64, reads: u8) -> bool {
+        if u32::from(reads) < self.least.load(Ordering::Relaxed) {
+            return false;
+        }
+        let kept = if reads > 0 { 0 } else { self.kept.load(Ordering::Relaxed) };
+        let taken = |left: u64| left.checked_sub(bytes).filter(|&left| left >= kept);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok()
     }
 }
@@ -117,12 +135,23 @@ mod tests {
     #[test]
     fn bytes_are_granted_up_to_a_bound_and_taken_whole() {
         let relief = Relief::new(2);
-        assert!(!relief.take(1));
+        let take = |bytes| relief.take(bytes, 1);
+        assert!(!take(1));
         (0..5).for_each(|_| relief.grant(40, 100));
-        assert!(relief.take(60) && !relief.take(60) && relief.take(40) && !relief.take(1));
+        assert!(take(60) && !take(60) && take(40) && !take(1));
         relief.grant(40, 100);
         relief.end();
-        assert!(!relief.take(1), "what was left is gone");
+        assert!(!take(1), "what was left is gone");
+    }
+
+    #[test]
+    fn what_was_read_before_goes_first() {
+        let relief = Relief::new(2);
+        relief.grant(100, 100);
+        relief.prefer(0, 50);
+        assert!(relief.take(40, 0) && !relief.take(20, 0) && relief.take(20, 1));
+        relief.prefer(2, 0);
+        assert!(!relief.take(1, 0) && !relief.take(1, 1) && relief.take(40, 2));
     }
 
     #[test]

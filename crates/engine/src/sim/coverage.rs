@@ -31,6 +31,7 @@ paths! {
     MediaError = "fault: journal store fails",
     MetaError = "fault: state file fails",
     DeviceAway = "fault: I/O to a device that is away",
+    HungOpening = "fault: a device does not answer in the middle of an opening",
     DeviceSilent = "fault: a device does not answer and is left alone",
     CopyGivenUp = "fault: a copy was being written to a device that does not answer",
     CopyUnflushed = "fault: a clean stop without a flush of a device that does not answer",

@@ -41,7 +41,7 @@ pub(super) fn on(world: &World, life: &Life, device: DeviceId, keys: u32) -> Vec
     (0..keys).filter(lies_there).collect()
 }
 
-fn hits(life: &Life, keys: &[u32]) -> usize {
+pub(super) fn hits(life: &Life, keys: &[u32]) -> usize {
     keys.iter().filter(|&&n| get(life, &key(n)).is_some()).count()
 }
 

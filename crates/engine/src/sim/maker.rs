@@ -107,6 +107,7 @@ impl Setup {
             // Not drawn, so that a seed makes the same run as before.
             contests: seed % 7 == 5,
             relieves_after: (seed / 2).is_multiple_of(2).then_some(seed / 4 % 4 * 200),
+            moves_once: seed.is_multiple_of(3),
             compacts: [0, 3, 8, 40][(seed / 4 % 4) as usize],
             passes: [None, Some(2), Some(4)][(seed / 16 % 3) as usize],
             fixed_lives: if seed % 5 == 4 { 1 + seed / 5 % 3 } else { 0 },
@@ -302,6 +303,11 @@ impl Maker<'_> {
             0 => What::Away { device, away: true },
             1 => What::Away { device, away: false },
             2 => What::Heal,
+            3 => {
+                let after = r.below(12) as u32;
+                self.push(r, What::HangOpening { device, after });
+                self.end(r)
+            }
             _ => {
                 let fault = choose(r, &FAULTS);
                 let permille = match fault {

@@ -42,6 +42,10 @@ pub struct Setup {
     /// what is read most; `None` as a cache has it in production, which no run is long enough for.
     #[serde(default)]
     pub relieves_after: Option<u64>,
+    /// Whether what is read once moves too, to a device that has plenty of space. In runs that were
+    /// kept before it did not.
+    #[serde(default)]
+    pub moves_once: bool,
     /// Changes between two checkpoints, in lengths of the journal, for which the journal is
     /// compacted. With none it never is, as in runs that were kept before there was a kill log.
     #[serde(default)]
@@ -282,6 +286,11 @@ pub enum What {
         device: u8,
         away: bool,
     },
+    /// A device falls mute in the middle of the next opening, once it was asked so often.
+    HangOpening {
+        device: u8,
+        after: u32,
+    },
     /// What is asked of a device stays in flight, or ends as ever.
     Mute {
         device: u8,
@@ -368,6 +377,7 @@ impl Setup {
             admits_unproven: false,
             contests: false,
             relieves_after: None,
+            moves_once: false,
             compacts: 0,
             passes: None,
         }

@@ -25,6 +25,11 @@ fn two(segments: u32) -> Setup {
     Setup { segments, relieves_after, admits_unproven: true, ..Setup::plain(1) }
 }
 
+/// The same, where what is read once moves too while there is plenty of space.
+fn two_that_move_all(segments: u32) -> Setup {
+    Setup { moves_once: true, ..two(segments) }
+}
+
 fn world_with(setup: Setup) -> (World, Life) {
     let mut world = World::new(&setup);
     let mut life = world.open();
@@ -116,6 +121,67 @@ fn what_is_read_twice_moves_off_a_busy_device_and_no_moment_loses_it() {
             }
         }
     }
+}
+
+/// Until as much may move as may at once.
+fn save_up(world: &mut World, life: &mut Life) {
+    pass(world, life, 40);
+}
+
+#[test]
+fn what_is_read_once_moves_too_while_there_is_plenty_of_space() {
+    let (mut world, mut life) = world_with(two_that_move_all(20));
+    let (held, others) = busy(&mut world, &mut life);
+    save_up(&mut world, &mut life);
+    let cold = &others[..12];
+    read(&mut world, &mut life, cold);
+    assert!(relocated(&life) >= 12_000, "{:?}", life.core.stats().totals);
+    drop(held);
+    life.core.streams.flush(u64::MAX, false);
+    pass(&mut world, &mut life, 60);
+    let there = on(&world, &life, SECOND, KEYS);
+    assert!(cold.iter().all(|n| there.contains(n)), "{cold:?} of {there:?}");
+}
+
+#[test]
+fn what_is_read_once_moves_to_no_device_that_is_nearly_full() {
+    let (mut world, mut life) = world_with(two_that_move_all(40));
+    let (held, others) = busy(&mut world, &mut life);
+    let (cold, table) = (&others[..12], life.core.table.clone());
+    // One less than an eighth.
+    while table.free_count_on(SECOND) > 4 {
+        table.take_free_on(SECOND);
+    }
+    save_up(&mut world, &mut life);
+    assert_eq!(table.relief_to(), Some(SECOND), "no test");
+    read(&mut world, &mut life, cold);
+    assert_eq!(relocated(&life), 0);
+    read(&mut world, &mut life, cold);
+    assert!(relocated(&life) >= 12_000, "no test: {:?}", life.core.stats().totals);
+    drop(held);
+}
+
+#[test]
+fn what_is_read_once_leaves_half_of_what_may_move_to_what_was_read_before() {
+    let (mut world, mut life) = world_with(two_that_move_all(20));
+    let (held, others) = busy(&mut world, &mut life);
+    save_up(&mut world, &mut life);
+    // No time passes: half of a segment may move, and a quarter of one by what is read once.
+    for &n in &others {
+        out_of_dram(&life, n);
+        assert!(get(&life, &key(n)).is_some());
+        world.turn(&mut life);
+    }
+    let (once, all) = (relocated(&life), others.len() as u64 * 1_000);
+    assert!(once > SEGMENT / 8 && once <= SEGMENT / 4 && SEGMENT / 4 < all, "{once} of {all}");
+    for &n in others.iter().rev() {
+        out_of_dram(&life, n);
+        assert!(get(&life, &key(n)).is_some());
+        world.turn(&mut life);
+    }
+    let twice = relocated(&life);
+    assert!(twice > SEGMENT * 3 / 8 && twice <= SEGMENT / 2, "{twice}");
+    drop(held);
 }
 
 /// Removes the first six, and puts the others again.

@@ -155,6 +155,10 @@ impl Run {
             What::Mute { device, mute } => {
                 self.world.machine.set_mute(DeviceId(device.into()), mute);
             }
+            What::HangOpening { device, after } => {
+                self.world.machine.hang_while_opening(DeviceId(device.into()), after.into());
+                self.foul = true;
+            }
             What::CutAfter { effects } => self.world.machine.crash_after(effects.into()),
             What::HoldUp { io, after, turns } => {
                 self.world.machine.hold_up(io.real(), after.into(), turns.into());

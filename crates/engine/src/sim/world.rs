@@ -55,6 +55,8 @@ pub struct World {
     pub interrupted: bool,
     /// A device was exchanged, or a write went astray: devices may be refused.
     pub strange: bool,
+    /// A device did not answer while the cache was opened.
+    pub hung: bool,
     /// Options of the namespaces from the next opening on.
     pub options: Vec<Options>,
     /// The size from the next opening on.
@@ -81,7 +83,9 @@ impl World {
         let far = Some(setup.compacts * entries);
         config.compaction = CompactionRules { far, passes: setup.passes };
         if let Some(lasts) = setup.relieves_after {
-            config.balance = BalanceRules { busy: 20, lasts };
+            let rules = BalanceRules::default();
+            let plenty = if setup.moves_once { rules.plenty } else { 0 };
+            config.balance = BalanceRules { busy: 20, lasts, plenty };
         }
         let sizes: Vec<u64> = setup
             .segments
@@ -95,6 +99,7 @@ impl World {
             random: SimRandom::new(setup.seed ^ 0x5eed),
             interrupted: false,
             strange: false,
+            hung: false,
             options: setup.namespaces.clone(),
             size: setup.size,
             tag_bits: setup.tag_bits,
@@ -219,6 +224,7 @@ impl World {
         entropy[2] = crate::format::weak_hash_seed(entropy[2], self.tag_bits);
         let env = Env {
             set: self.machine.device_set(),
+            patient: self.machine.patient_set(),
             meta: Arc::new(self.machine.meta()),
             journal: Arc::new(
                 journal.unwrap_or_else(|| self.machine.create_media("journal", self.journal)),
@@ -228,8 +234,13 @@ impl World {
             entropy,
         };
         let mut disk = self.machine.disk();
-        let recovery::Opened { core, background, .. } =
-            recovery::open(&self.config, env, &mut disk)?;
+        self.machine.set_opening(true);
+        let opened = recovery::open(&self.config, env, &mut disk);
+        if self.machine.set_opening(false) {
+            reach(Path::HungOpening);
+            self.hung = true;
+        }
+        let recovery::Opened { core, background, .. } = opened?;
         if self.admits_unproven {
             core.admission.duel.let_everything_win();
         }
@@ -253,6 +264,7 @@ impl World {
     /// Whether anything but crashes and slowness goes wrong.
     pub fn is_foul(&self) -> bool {
         self.strange
+            || self.hung
             || SimFaults { slow: 0.0, ..self.faults } != SimFaults::none()
             || self.machine.any_away()
     }

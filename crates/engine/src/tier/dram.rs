@@ -211,8 +211,9 @@ impl DramTier {
     /// and partition it has.
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {
-        let growth = (0..=PARTS).map(|parts| self.arena.growth(bytes, parts)).max().unwrap_or(0);
-        self.bytes() + growth <= self.budget
+        // Of a full tier the first has none, and no more are looked at.
+        let fits = |parts| self.bytes() + self.arena.growth(bytes, parts) <= self.budget;
+        (0..=PARTS).all(fits)
     }
 
     /// Takes an object out; its version.

@@ -100,6 +100,23 @@ fn copies_of_what_flash_holds_are_taken_for_as_long_as_there_is_room_or_they_are
 }
 
 #[test]
+fn an_object_that_has_room_evicts_nothing_whatever_else_is_known_of_it() {
+    for len in 1..200 {
+        let mut tier = DramTier::new(budget(0));
+        let mut other = dirty(1, 1, len);
+        (other.expiry, other.group, other.epoch_slot) = (u32::MAX, u32::MAX, u32::MAX);
+        let bytes = other.data.len();
+        let enough = (budget(0)..).find(|&enough| {
+            tier.set_budget(enough, &mut Evicted::default());
+            tier.has_room(bytes)
+        });
+        tier.insert(&other.object(), &mut Evicted::default());
+        let (has, may) = (tier.bytes(), enough.expect("a budget that is enough"));
+        assert!(tier.len() == 1 && has <= may, "{has} of {may} bytes for {bytes}");
+    }
+}
+
+#[test]
 fn few_copies_are_taken_where_what_they_push_out_is_as_likely_to_be_read_again() {
     const KEYS: u64 = 2_000;
     let at = EntryState::Clean(Location { segment: 1, offset_units: 2 });

@@ -33,6 +33,10 @@ const SHARE: usize = 16;
 /// Objects of each tier of a trial.
 const LEAST: usize = 8;
 const MOST: usize = 1024;
+/// A tier of more than so many objects is sampled, one key of so many at most: a request for a key
+/// of the sample costs as much as two or three others.
+const ALL: usize = 256;
+const THIN: usize = 16;
 /// What the ghost of a tier takes for each of its objects.
 const GHOST: usize = 13;
 /// Objects that a sketch is made for, for each object of its tier.
@@ -252,7 +256,8 @@ impl Running {
 /// Objects of each rival, for a tier of so many objects and bytes; `None` if these are too few.
 fn sampled(objects: usize, budget: usize) -> Option<usize> {
     let room = (budget / SHARE / POLICIES.len()).checked_sub(rival_bytes(0))?;
-    let sampled = objects.min(room / (entry_bytes(0) + GHOST)).min(MOST);
+    let wanted = objects.min(ALL.max(objects / THIN)).min(MOST);
+    let sampled = wanted.min(room / (entry_bytes(0) + GHOST));
     (sampled >= LEAST).then_some(sampled)
 }
 

@@ -1,6 +1,6 @@
 //! Keys and values that follow from an object's number, cheap to make and to verify in every byte.
 
-use crate::rng::{Rng, mix};
+use crate::rng::{Rng, mix, unmix};
 
 /// Bytes of every key.
 pub const KEY_LEN: usize = 32;
@@ -47,6 +47,15 @@ impl Objects {
         key
     }
 
+    /// Which object has this key; `None` when it is no key of [`Objects::key`].
+    pub fn id(key: &[u8]) -> Option<u64> {
+        let digits = key.strip_prefix(PREFIX).filter(|digits| digits.len() == 16)?;
+        let digit = |byte: &u8| char::from(*byte).to_digit(16);
+        let mut low_first = digits.iter().rev();
+        let scattered = low_first.try_fold(0, |n, byte| Some(n << 4 | u64::from(digit(byte)?)))?;
+        Some(unmix(scattered))
+    }
+
     fn parts(&self, id: u64) -> ([u8; OWN], &[u8]) {
         let scattered = mix(id ^ 0x5eed);
         let at = (scattered % PLACES) as usize * STEP;
@@ -72,6 +81,20 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_says_whose_it_is() {
+        for id in [0, 1, 77, 1 << 40, u64::MAX] {
+            assert_eq!(Objects::id(&Objects::key(id)), Some(id));
+        }
+        let key = Objects::key(5);
+        let mut wrong = key;
+        wrong[20] = b'x';
+        assert_eq!(
+            [Objects::id(&key[1..]), Objects::id(&key[..31]), Objects::id(&wrong)],
+            [None; 3]
+        );
+    }
 
     #[test]
     fn every_wrong_byte_is_found_and_values_differ() {

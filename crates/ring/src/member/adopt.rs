@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Member;
 use crate::identity::Identity;
 use crate::io::Io;
-use crate::map::Map;
+use crate::map::{Map, MemberEntry};
 
 impl Member {
     /// Adopts a map if it is newer than ours.
@@ -21,10 +21,18 @@ impl Member {
         if me != self.me {
             self.join.begin();
         }
+        if first {
+            self.was_leaving = map.entry(self.id).is_some_and(|entry| entry.leaving);
+        }
         let stays = me.is_some() && me == self.me;
         self.me = me;
         self.had_place |= me.is_some();
+        self.going_since = None;
         self.hash = map.fingerprint();
+        let is_out = |entry: &MemberEntry| !entry.leaving && map.entry(entry.identity.id).is_none();
+        if self.map.as_ref().is_some_and(|old| old.members.iter().any(is_out)) {
+            self.bereft = Some(io.now);
+        }
         // Moves do not wait for each other: only members that come and go make the map unstable.
         if self.map.as_ref().is_none_or(|old| old.members != map.members) {
             self.stable_since = io.now;
@@ -33,6 +41,7 @@ impl Member {
         self.promises.adopted(&map);
         self.transactions.adopted(&map);
         self.takeover.adopted(&map, me, io.now);
+        self.sight.adopted(&map);
         self.drifts.adopted(&map);
         self.handover.adopted();
         let maps = (&*map, self.map.as_deref(), stays);

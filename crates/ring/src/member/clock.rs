@@ -35,12 +35,22 @@ impl Member {
         self.settle(io);
     }
 
-    fn read_map(&mut self, io: &mut Io<'_>) {
+    /// Reads the map if that is due, and no read is under way.
+    pub(super) fn read_map(&mut self, io: &mut Io<'_>) {
         let late = |sent| io.now >= sent + self.config.transaction;
         if self.reads.under_way.is_some_and(|(_, sent)| late(sent)) {
-            (self.reads.under_way, self.reads.seen) = (None, None);
+            self.reads.under_way = None;
+            self.sight.failed();
         }
-        if self.reads.under_way.is_some() || io.now < self.reads.due {
+        let rank = self.map.as_ref().zip(self.active_me()).map(|(map, me)| map.rank(me));
+        let wanted = rank
+            .zip(self.reads.answered)
+            .and_then(|(rank, last)| self.sight.next_read(rank, last, io.now, &self.config));
+        let due = match wanted {
+            Some(wanted) if !self.reads.failed => self.reads.due.min(wanted),
+            _ => self.reads.due,
+        };
+        if self.reads.under_way.is_some() || io.now < due {
             return;
         }
         self.reads.next += 1;
@@ -53,9 +63,10 @@ impl Member {
         let Some((_, sent)) = self.reads.under_way.take_if(|(i, _)| *i == id) else { return };
         let often = if self.is_active() { self.config.confirm / 3 } else { self.config.silence };
         self.reads.due = sent + if map.is_some() { often } else { self.config.retry };
-        self.reads.seen = self.reads.seen.or(Some(sent)).filter(|_| map.is_some());
-        let Some(map) = map else { return };
+        self.reads.failed = map.is_none();
+        let Some(map) = map else { return self.sight.failed() };
         self.reads.answered = Some(sent);
+        self.sight.read(sent, io.now, &self.config);
         let (read, ring) = (map.version, map.ring);
         self.join.read(read == 0, io.now);
         self.adopt(map, io);
@@ -74,6 +85,9 @@ impl Member {
     /// The outcome of a transaction.
     pub fn transacted(&mut self, id: u64, result: TransactionResult, io: &mut Io<'_>) {
         let Some(ours) = self.transactions.answered(id) else { return };
+        if !matches!(result, TransactionResult::Unknown) {
+            self.transactions.known();
+        }
         match result {
             TransactionResult::Applied => {
                 self.adopt(ours, io);
@@ -122,6 +136,11 @@ impl Member {
         if self.leaving && !leaves_last || self.transactions.is_busy() || !is_stable {
             return;
         }
+        // The old owner stops to answer for what it hands over, and no move would follow at once.
+        let is_blind = self.transactions.is_unsettled() || self.reads.failed || self.reads.lost;
+        if is_blind || self.transactions.backs_off(io.now, &self.config) {
+            return;
+        }
         if let Some((from, message)) = self.handover.ask(&map, self.id, io.now, &self.config) {
             self.send(from, message, io);
         }
@@ -139,7 +158,7 @@ impl Member {
         let (out, silent) = self.writes.advance(number, &map, &self.config, io);
         for id in silent {
             if let Some(entry) = map.entry(id).filter(|_| id != self.id) {
-                self.takeover.granted(entry.identity, false);
+                self.takeover.not_granted(entry.identity, io.now);
             }
         }
         self.send_all(out, io);

@@ -1,161 +1,14 @@
 //! Settings and clocks decide who joins, clocks who is accused, settings which rows count.
 
+use super::super::alone::{Alone, ME, OTHER, THIRD, TICK, map, profile};
 use super::*;
-use crate::config::{Config, Time};
+use crate::config::Config;
 use crate::custody::{Durable, Kept};
 use crate::identity::{Incarnation, RingId};
-use crate::io::TransactionResult;
 use crate::join::Founding;
-use crate::map::{Profile, Setting};
-use crate::message::{Envelope, Message, Scope, ShardState};
+use crate::message::{Message, Scope, ShardState};
 use crate::schema::SchemaVersion;
 use crate::settings::Agreement;
-
-const OTHER: MemberId = MemberId(1);
-const ME: MemberId = MemberId(2);
-const THIRD: MemberId = MemberId(3);
-const TICK: Time = 100_000;
-
-fn profile(policy: &str) -> Profile {
-    let setting = Setting { name: "table-policy".into(), value: policy.into() };
-    Profile { weight: 1, settings: vec![setting], ..Profile::default() }
-}
-
-/// A map in which the other has the policy `a`.
-fn map(members: &[(MemberId, &str)]) -> Map {
-    let mut map = Map::empty(1);
-    for (id, policy) in members {
-        map.version += 1;
-        map.put(*id, Incarnation(id.0.into()), profile(policy));
-    }
-    map.give(0, Some(OTHER));
-    map
-}
-
-/// An instance whose map in the database never changes by others.
-struct Alone {
-    member: Member,
-    map: Arc<Map>,
-    now: Time,
-    /// Whether the others answer, and who does if not.
-    answers: bool,
-    answering: Vec<MemberId>,
-    /// Whether the other's clock runs too fast.
-    drifts: bool,
-    /// When the database last answered the other, if it does not all the time.
-    blind_since: Option<Time>,
-    /// Whether the database answers the instance.
-    sees: bool,
-    /// What it has tried to put in.
-    tried: Vec<Arc<Map>>,
-    /// Its answers to PINGs.
-    promised: Vec<bool>,
-    /// How many writes of others it has granted.
-    granted: usize,
-    random: u128,
-}
-
-impl Alone {
-    fn new(policy: &str, map: Map) -> Self {
-        Self::with(Durable::default(), policy, map)
-    }
-
-    fn with(durable: Durable, policy: &str, map: Map) -> Self {
-        let (mut rows, mut random) = (crate::sim::rows(), || 100);
-        let mut io = Io { now: 0, rows: &mut rows, random: &mut random, actions: Vec::new() };
-        let config = Arc::new(Config { shards: 1, ..Config::default() });
-        let member = Member::start(ME, profile(policy), config, durable, &mut io);
-        let (map, tried, promised) = (Arc::new(map), Vec::new(), Vec::new());
-        let (answers, drifts, granted, random) = (true, false, 0, 100);
-        let (blind_since, sees) = (None, true);
-        Self {
-            member,
-            map,
-            now: 0,
-            answers,
-            answering: Vec::new(),
-            drifts,
-            blind_since,
-            sees,
-            tried,
-            promised,
-            granted,
-            random,
-        }
-    }
-
-    fn act(&mut self, act: impl FnOnce(&mut Member, &mut Io<'_>)) {
-        let (mut rows, mut next) = (crate::sim::rows(), self.random);
-        let mut random = || {
-            next += 1;
-            next
-        };
-        let mut io =
-            Io { now: self.now, rows: &mut rows, random: &mut random, actions: Vec::new() };
-        act(&mut self.member, &mut io);
-        let actions = io.actions;
-        self.random = next;
-        actions.into_iter().for_each(|action| self.carry_out(action));
-    }
-
-    fn carry_out(&mut self, action: Action) {
-        match action {
-            Action::ReadMap { id } => {
-                let map = Some(self.map.clone()).filter(|_| self.sees);
-                self.act(|member, io| member.map_read(id, map, io));
-            }
-            Action::Transact { id, map } => {
-                self.tried.push(map.clone());
-                self.map = map;
-                self.act(|member, io| member.transacted(id, TransactionResult::Applied, io));
-            }
-            Action::Send { to, envelope } => match envelope.message {
-                Message::Ping { hash, sent } if self.answers || self.answering.contains(&to) => {
-                    let (life, clock) = (envelope.life, self.clock_of(to));
-                    let since = self.blind_since.filter(|_| to == OTHER);
-                    let blind = since.map_or(0, |since| self.now - since);
-                    let promise = true;
-                    let pong = Message::Pong { hash, sent, to: life, promise, clock, blind };
-                    self.say_in(envelope.ring, to, pong);
-                }
-                Message::Pong { promise, .. } => self.promised.push(promise),
-                Message::Grant { .. } => self.granted += 1,
-                _ => {}
-            },
-            _ => {}
-        }
-    }
-
-    /// Another member says something.
-    fn say(&mut self, from: MemberId, message: Message) {
-        self.say_in(self.map.ring, from, message);
-    }
-
-    /// An instance says something that is a member of that ring.
-    fn say_in(&mut self, ring: RingId, from: MemberId, message: Message) {
-        let envelope = Envelope {
-            from,
-            life: Incarnation(50),
-            incarnation: Incarnation(from.0.into()),
-            ring,
-            version: self.map.version,
-            message,
-        };
-        self.act(|member, io| member.receive(envelope, io));
-    }
-
-    fn clock_of(&self, who: MemberId) -> Time {
-        if self.drifts && who == OTHER { self.now + self.now / 100 } else { self.now }
-    }
-
-    fn run(&mut self, time: Time) {
-        let end = self.now + time;
-        while self.now < end {
-            self.now += TICK;
-            self.act(|member, io| member.tick(io));
-        }
-    }
-}
 
 #[test]
 fn an_instance_with_other_settings_does_not_join_until_they_are_the_ring_s() {
@@ -257,7 +110,7 @@ fn whoever_reaches_less_than_half_of_the_members_accuses_later() {
 #[test]
 fn a_member_that_has_lost_the_database_is_accused_by_who_has_it() {
     let second = 1_000_000;
-    // The map is read every 20 s; the other's last read was then.
+    // The other's last read was then.
     let ours = |last: Time| {
         let mut ours = Alone::new("a", map(&[(OTHER, "a"), (ME, "a"), (THIRD, "a")]));
         ours.run(70 * second);
@@ -267,19 +120,107 @@ fn a_member_that_has_lost_the_database_is_accused_by_who_has_it() {
     let accused =
         |ours: &Alone| ours.map.entry(OTHER).is_none_or(|o| o.standing == Standing::Accused);
     let mut seeing = ours(55);
-    seeing.run(29 * second);
-    assert!(!accused(&seeing), "the database may have gone for all since our own last read");
-    seeing.run(3 * second);
-    assert!(accused(&seeing));
-    // Nobody has it. Once it is back for us, the other has the time to be confirmed too.
+    seeing.run(18 * second);
+    assert!(!accused(&seeing), "the database may be back for all since a moment ago");
+    seeing.run(2 * second);
+    assert!(accused(&seeing), "it has 27 s of its lease left");
+    // Nobody has it. Once it is back for us, the other has the time to read the map too.
     let mut blind = ours(45);
     blind.sees = false;
     blind.run(50 * second);
     blind.sees = true;
-    blind.run(14 * second);
+    blind.run(5 * second);
     assert!(!accused(&blind));
-    blind.run(8 * second);
+    blind.run(2 * second);
     assert!(accused(&blind));
+}
+
+/// The other one may be back in a moment.
+#[test]
+fn whoever_leaves_is_not_the_last_at_once_because_another_one_is_put_out() {
+    let mut ours = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+    ours.run(70_000_000);
+    ours.answers = false;
+    ours.run(1_000_000);
+    assert!(ours.map.accused().next().is_some());
+    ours.member.leave();
+    ours.run(14_000_000);
+    assert!(ours.map.entry(OTHER).is_none(), "it is put out");
+    assert_eq!(ours.map.owner_of(TOKEN), Some(ME), "somebody owns its rows");
+    let accused = ours.member.accusations();
+    assert!(accused.contains(&(OTHER, Suspicion::Silent)) && ours.member.accusations().is_empty());
+    ours.run(4_000_000);
+    assert!(ours.map.members.is_empty(), "and does as it was told in the end");
+}
+
+/// It may have died a moment ago, and nobody has noticed yet.
+#[test]
+fn whoever_owns_nothing_leaves_the_ring_to_nobody_who_does_not_answer() {
+    let ours = |answers: bool| {
+        let mut ours = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+        ours.run(70_000_000);
+        ours.answers = answers;
+        ours.member.leave();
+        ours
+    };
+    let mut well = ours(true);
+    well.run(1_000_000);
+    assert!(well.map.entry(ME).is_none() && well.map.entry(OTHER).is_some());
+    let mut bereft = ours(false);
+    bereft.run(14_000_000);
+    assert!(bereft.map.entry(OTHER).is_none(), "it is put out");
+    assert_eq!(bereft.map.owner_of(TOKEN), Some(ME), "somebody owns its rows");
+    bereft.run(5_000_000);
+    assert!(bereft.map.members.is_empty(), "and does as it was told in the end");
+}
+
+/// The PONG was on its way while its sender died.
+#[test]
+fn whoever_owns_nothing_believes_no_answer_to_a_ping_of_before_it_wants_to_go() {
+    let mut ours = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+    ours.run(70_000_000);
+    (ours.answers, ours.member.leaving) = (false, true);
+    for (waits, is_there) in [(2 * TICK, true), (0, false)] {
+        let (hash, sent, to) = (ours.member.hash, ours.now, ours.member.life());
+        ours.run(waits);
+        ours.say(OTHER, Message::Pong { hash, sent, to, promise: true, clock: ours.now, blind: 0 });
+        ours.run(2 * TICK);
+        assert_eq!(ours.map.entry(ME).is_some(), is_there, "the other may be dead");
+    }
+}
+
+/// Its operator may have started it again to have it stay.
+#[test]
+fn whoever_was_leaving_when_it_was_killed_is_a_member_again_and_knows_it() {
+    let mut before = map(&[(OTHER, "a"), (ME, "a")]);
+    before.members[1].leaving = true;
+    let mut ours = Alone::new("a", before);
+    ours.run(5_000_000);
+    assert!(ours.member.is_active() && !ours.map.entry(ME).is_some_and(|entry| entry.leaving));
+    assert!(ours.member.has_given_up_leaving());
+    ours.member.leave();
+    assert!(!ours.member.has_given_up_leaving());
+    ours.run(5_000_000);
+    assert_eq!(ours.map.entry(ME), None, "told again it leaves");
+    let mut plain = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+    plain.run(5_000_000);
+    assert!(plain.member.is_active() && !plain.member.has_given_up_leaving());
+}
+
+/// Its transaction would get no answer, and until it has one the other gets no promise.
+#[test]
+fn a_member_without_the_database_goes_on_to_promise_whom_it_would_accuse() {
+    let promises = |sees: bool| {
+        let mut ours = Alone::new("a", map(&[(OTHER, "a"), (ME, "a"), (THIRD, "a")]));
+        // It has read the map a moment ago.
+        ours.run(80_200_000);
+        (ours.sees, ours.answers) = (sees, false);
+        ours.run(2_000_000);
+        let hash = ours.member.hash;
+        ours.say(OTHER, Message::Ping { hash, sent: ours.now });
+        *ours.promised.last().expect("an answer")
+    };
+    assert!(promises(false) && !promises(true));
 }
 
 /// A second process runs with a copy of the data directory.
@@ -463,5 +404,40 @@ fn a_member_whose_ring_is_gone_changes_no_map() {
         member.answers = false;
         member.run(20 * TICK);
         assert_eq!(member.tried.len() == tried, is_gone, "else it accuses the other");
+    }
+}
+
+#[test]
+fn what_the_database_refuses_is_tried_ever_more_rarely_and_soon_after_it_no_longer_does() {
+    let mut alone = Alone::new("a", map(&[]));
+    alone.run(5_000_000);
+    assert!(alone.member.is_active());
+    (alone.refuses, alone.answers) = (true, false);
+    let before = alone.tried.len();
+    alone.act(|member, _| member.set_settings(profile("b").settings));
+    alone.run(300_000);
+    assert!(alone.tried.len() > before, "it tries at once");
+    alone.run(60_000_000);
+    let tried = alone.tried.len() - before;
+    let most = 60_000_000 / Config::default().transaction + 8;
+    assert!(tried as u64 <= most, "{tried} times in a minute");
+    assert!(alone.member.lease_end() > alone.now, "reads of the map go on");
+    alone.refuses = false;
+    alone.run(Config::default().transaction + 2 * TICK);
+    let ours = alone.map.entry(ME).expect("a member");
+    assert_eq!(ours.profile.settings, profile("b").settings, "tried again within the bound");
+}
+
+#[test]
+fn a_member_asks_for_no_shards_while_its_next_transaction_waits() {
+    let mut before = map(&[(OTHER, "a"), (ME, "a")]);
+    before.members[0].profile.weight = 0;
+    let mut ours = Alone::new("a", before);
+    ours.run(2 * TICK);
+    ours.member.set_settings(profile("b").settings);
+    for (refuses, asks) in [(true, false), (false, true)] {
+        ours.refuses = refuses;
+        ours.run(60_000_000);
+        assert_eq!(ours.wanted > 0, asks);
     }
 }

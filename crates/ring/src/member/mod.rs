@@ -6,11 +6,15 @@
 //! | messages of other members | [`receive`] |
 //! | reads and writes of clients, rows of the database | [`serve`] |
 //!
-//! [`judge`] decides which transaction to begin, [`adopt`] what a newer map changes.
+//! [`judge`] decides which transaction to begin, [`adopt`] what a newer map changes. [`hand_over`]
+//! gives shards to other members.
 //! [`Lease`](crate::lease) decides whether it may serve.
 
 mod adopt;
+#[cfg(test)]
+mod alone;
 mod clock;
+mod hand_over;
 mod judge;
 mod receive;
 mod serve;
@@ -29,10 +33,14 @@ use crate::lease::Lease;
 use crate::lookup::Lookups;
 use crate::map::{Map, Profile, Setting};
 use crate::message::{Envelope, Message};
+use crate::parting::Parting;
+#[cfg(test)]
+use crate::permit::PermitKey;
 use crate::promise::Promises;
 use crate::schema::SchemaVersion;
 use crate::settings::{Agreement, agreement};
-use crate::takeover::Takeover;
+use crate::sight::Sight;
+use crate::takeover::{Suspicion, Takeover};
 use crate::transaction::Transactions;
 use crate::write::Writes;
 
@@ -60,14 +68,27 @@ pub struct Member {
     /// Whether this process has been a member.
     had_place: bool,
     leaving: bool,
+    /// Whether the process before this one was leaving when it ended.
+    was_leaving: bool,
+    /// Since when it wants to go from the map that it has, as it owns nothing.
+    going_since: Option<Time>,
+    /// When a member was last put out of the map.
+    bereft: Option<Time>,
+    /// Since when there is somebody to accuse.
+    suspecting: Option<Time>,
+    /// Whom this member has accused since there last was nobody to accuse.
+    accusations: Vec<Accusation>,
     /// When shards were last handed over.
     handed: Time,
+    /// Shards that others wait for.
+    parting: Vec<Parting>,
     /// Reads of the map.
     reads: MapReads,
     next_ping: Time,
     lease: Lease,
     promises: Promises,
     takeover: Takeover,
+    sight: Sight,
     drifts: Drifts,
     join: Join,
     transactions: Transactions,
@@ -79,6 +100,14 @@ pub struct Member {
     local: VecDeque<Envelope>,
 }
 
+/// Whom this member has accused, for the log.
+#[derive(Debug, Clone)]
+struct Accusation {
+    who: MemberId,
+    why: Suspicion,
+    told: bool,
+}
+
 /// The reads of the map at SERIAL.
 #[derive(Debug, Default, Clone)]
 struct MapReads {
@@ -86,8 +115,8 @@ struct MapReads {
     under_way: Option<(u64, Time)>,
     /// When to read again.
     due: Time,
-    /// When the first was sent of those since which none has failed.
-    seen: Option<Time>,
+    /// The last one was refused.
+    failed: bool,
     /// When the last was sent that was answered.
     answered: Option<Time>,
     /// The last one found no map, or one of another ring than ours: somebody has emptied the row.
@@ -120,12 +149,19 @@ impl Member {
             tried: Vec::new(),
             had_place: false,
             leaving: false,
+            was_leaving: false,
+            going_since: None,
+            bereft: None,
+            suspecting: None,
+            accusations: Vec::new(),
             handed: 0,
+            parting: Vec::new(),
             reads: MapReads::default(),
             next_ping: io.now,
             lease: Lease::default(),
             promises: Promises::default(),
             takeover: Takeover::default(),
+            sight: Sight::default(),
             drifts: Drifts::default(),
             join: Join::default(),
             transactions: Transactions::default(),
@@ -171,6 +207,25 @@ impl Member {
         let entry = self.map.as_ref().and_then(|map| map.entry(self.id));
         self.had_place
             && entry.is_some_and(|entry| !self.tried.contains(&entry.identity.incarnation))
+    }
+
+    /// Whom it has accused since this was last asked, and why, for the log. What the map overtakes,
+    /// or the database refuses, is tried again and told once.
+    pub fn accusations(&mut self) -> Vec<(MemberId, Suspicion)> {
+        let untold = self.accusations.iter_mut().filter(|accusation| !accusation.told);
+        untold
+            .map(|accusation| {
+                accusation.told = true;
+                (accusation.who, accusation.why)
+            })
+            .collect()
+    }
+
+    /// Whether the process before this one was told to leave, and ended before it had. That is
+    /// undone: this process is a member like others, until it is told itself.
+    #[must_use]
+    pub fn has_given_up_leaving(&self) -> bool {
+        self.was_leaving && !self.leaving
     }
 
     /// Whether it has been told to leave.
@@ -300,14 +355,16 @@ impl Member {
         messages.into_iter().for_each(|(to, message)| self.send(to, message, io));
     }
 
-    /// Handles what this member has told itself, and sends what waits.
+    /// Handles what this member has told itself, and sends what waits. To be called at the end of
+    /// each input.
     fn settle(&mut self, io: &mut Io<'_>) {
         loop {
             let gets = self.lookups.send(io.now);
             self.send_all(gets, io);
-            let Some(envelope) = self.local.pop_front() else { return };
+            let Some(envelope) = self.local.pop_front() else { break };
             self.handle(envelope, io);
         }
+        self.part(io);
     }
 }
 
@@ -337,6 +394,12 @@ impl Member {
             let id = self.transactions.begin(next.clone(), io.now);
             io.actions.push(Action::Transact { id, map: next });
         }
+    }
+
+    /// For the oracles: the writes of this process that wait for their permits.
+    pub fn asking(&self) -> Vec<PermitKey> {
+        let process = Identity { id: self.id, incarnation: self.life };
+        self.writes.asking().map(|number| PermitKey { process, number }).collect()
     }
 
     /// For the oracles: when shards were last handed over.

@@ -16,7 +16,7 @@ impl Member {
         if envelope.ring != self.ring() {
             return;
         }
-        self.takeover.named(envelope.sender(), envelope.version);
+        self.takeover.named(envelope.sender(), envelope.version, io.now);
         self.handle(envelope, io);
         self.settle(io);
     }
@@ -69,7 +69,7 @@ impl Member {
         let ours = |to: Incarnation| to == self.life;
         match envelope.message {
             Message::Grant { to, number, attempt, duration } if ours(to) => {
-                self.takeover.granted(sender, true);
+                self.takeover.granted(sender);
                 let duration = duration.min(self.config.lease);
                 self.writes.answered(number, from, attempt, duration);
                 self.advance_write(number, io);
@@ -80,7 +80,7 @@ impl Member {
             }
             Message::Refused { to, .. } if ours(to) => {
                 // Asked again when the time for it has come, or the map has changed.
-                self.takeover.granted(sender, true);
+                self.takeover.granted(sender);
                 self.compare_versions(from, envelope.version, io);
             }
             Message::Pulled { to, number, cached } if ours(to) => {
@@ -119,12 +119,12 @@ impl Member {
             coverage_mark!(OldOwnerIsDeaf);
             states.iter_mut().for_each(|state| state.weak = self.config.hold.max(state.weak));
         }
-        self.custody.receive(version, &states, io.now, &self.config);
+        self.custody.receive(version, states, io.now);
         self.judge(io);
     }
 
     /// Whoever has the older map fetches the newer.
-    fn compare_versions(&mut self, from: MemberId, version: u64, io: &mut Io<'_>) {
+    pub(super) fn compare_versions(&mut self, from: MemberId, version: u64, io: &mut Io<'_>) {
         if version > self.version() && self.map.is_some() {
             self.send(from, Message::MapWanted, io);
         }
@@ -161,7 +161,8 @@ impl Member {
         }
         let of = (envelope.from, envelope.life);
         self.drifts.answered(of, (sent, io.now, clock), self.config.rho);
-        self.takeover.answered(envelope.sender(), blind, io.now);
+        self.takeover.answered(envelope.sender(), sent, io.now);
+        self.sight.answered(envelope.sender(), blind, io.now, &self.config);
         self.join.answered(envelope.sender(), io.now);
         self.compare_versions(envelope.from, envelope.version, io);
         if promise {
@@ -214,20 +215,5 @@ impl Member {
         };
         self.compare_versions(envelope.from, version, io);
         self.send(envelope.from, answer, io);
-    }
-
-    /// HANDOVER: only under the version that the asker has, and not while a move is under way for
-    /// which the version has not advanced.
-    fn hand_over(&mut self, envelope: &Envelope, shards: &[u16], io: &mut Io<'_>) {
-        let Some(map) = self.map.clone() else { return };
-        if envelope.version != map.version || self.active_me().is_none() {
-            self.compare_versions(envelope.from, envelope.version, io);
-            return;
-        }
-        let states = self.custody.hand_over(&map, self.id, shards, io.now);
-        self.handed = io.now;
-        let (to, version, schema) = (envelope.life, map.version, self.schema);
-        let handover = Message::Handover { to, version, schema, states };
-        self.send(envelope.from, handover, io);
     }
 }

@@ -96,6 +96,16 @@ impl Member {
         self.settle(io);
     }
 
+    /// This process is about to end: refuses the writes that have waited for their permits for so
+    /// long.
+    pub fn refuse_waiting(&mut self, longer_than: Time, io: &mut Io<'_>) {
+        for number in self.writes.numbers() {
+            let ends = self.writes.refuse(number, longer_than, io);
+            self.send_all(ends, io);
+        }
+        self.settle(io);
+    }
+
     /// Another instance wants a row.
     pub(super) fn asked(
         &mut self,

@@ -164,7 +164,8 @@ impl World {
 
     pub fn transact(&mut self, at: usize, life: u64, id: u64, map: &Arc<Map>) {
         let before = self.database.map.clone();
-        let applied = self.database.transact(map);
+        let refused = self.refuses(at, life);
+        let applied = !refused && self.database.transact(map);
         if applied {
             self.changed = self.now;
             let wrong = self.oracle.applied(&before, map).err();
@@ -173,7 +174,7 @@ impl World {
         }
         let Some(delay) = self.delay_to_database(at) else { return };
         let rate = self.plan.rates.transaction;
-        let result = if self.rate(rate / 3) {
+        let result = if self.rate(rate / 3) || refused {
             TransactionResult::Unknown
         } else if applied {
             TransactionResult::Applied

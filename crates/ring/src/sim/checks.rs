@@ -22,6 +22,10 @@ impl World {
         self.check_rows(&rows);
         self.check_version();
         self.check_untroubled();
+        self.check_spared();
+        self.check_bereaved();
+        self.check_refused();
+        self.check_moved();
         self.check_repair();
         self.read_past_the_ring();
         let at = self.random.below(self.nodes.len() as u64) as usize;
@@ -43,29 +47,18 @@ impl World {
         }
     }
 
-    fn running(&self) -> impl Iterator<Item = (usize, &Member)> {
+    /// The members whose processes run, with their numbers.
+    pub fn running(&self) -> impl Iterator<Item = (usize, &Member)> {
         self.nodes.iter().enumerate().filter_map(|(at, n)| Some((at, n.member.as_ref()?)))
     }
 
     /// I1: at one instant of true time one member at most serves a shard.
     fn check_owners(&mut self) {
-        let mut served = vec![None; self.plan.config.shards];
-        let mut wrong = None;
-        for (at, member) in self.running() {
-            if self.nodes[at].clock(self.now) >= member.lease_end() {
-                continue;
-            }
-            let Some(map) = member.map() else { continue };
-            for (shard, by) in served.iter_mut().enumerate() {
-                if !member.custody().serves(map, MemberId(at as u64), shard) {
-                    continue;
-                }
-                if let Some(other) = by.replace(at) {
-                    wrong = Some(format!("m{other} and m{at} both serve shard {shard}"));
-                }
+        for (shard, by) in self.servers().iter().enumerate() {
+            if let [one, other, ..] = by[..] {
+                self.wrong = Some(format!("m{one} and m{other} both serve shard {shard}"));
             }
         }
-        self.wrong = self.wrong.take().or(wrong);
     }
 
     /// No row that counts is older than what was acknowledged, whether anybody reads it or not.
@@ -129,7 +122,8 @@ impl World {
         self.wrong = self.wrong.take().or(wrong);
     }
 
-    /// With faults ended, a change of the map reaches all living members in time.
+    /// With faults ended, a change of the map reaches all living members in time. Who has started
+    /// since then has not read it yet.
     fn check_version(&mut self) {
         if self.now < self.plan.heal + 2_000 * MS || !self.plan.judged {
             return;
@@ -137,8 +131,11 @@ impl World {
         match self.version {
             Some((by, version)) if self.now >= by => {
                 self.version = None;
-                let late =
-                    self.running().find(|(_, m)| m.map().is_none_or(|m| m.version < version));
+                let is_late = |(at, member): &(usize, &Member)| {
+                    self.nodes[*at].started + REACHES <= by
+                        && member.map().is_none_or(|map| map.version < version)
+                };
+                let late = self.running().find(is_late);
                 if let Some((at, member)) = late {
                     let has = member.map().map(|m| m.version);
                     self.wrong = Some(format!("m{at} has version {has:?}, not {version} yet"));

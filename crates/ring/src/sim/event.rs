@@ -22,6 +22,8 @@ pub enum Input {
     Read(u64, RowKey),
     Write(u64, Vec<Scope>),
     Leave,
+    /// Refuses all writes that wait for their permits.
+    Refuse,
     /// Asks for a shard.
     Want(usize),
     /// Moves the version on.
@@ -43,7 +45,11 @@ pub enum Event {
     ReadRow(usize, (u64, u64), usize, [(usize, Time); 2], Time),
     Fault(Fault),
     Resume(usize),
+    /// A machine stands still for so long.
+    Faint(usize, Time),
     Restart(usize),
+    /// A process refuses what waits and ends, for so long.
+    Stop(usize, Time),
     Client,
     /// A read of a row at a member.
     ReadAt(usize, usize),

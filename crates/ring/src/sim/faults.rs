@@ -56,9 +56,16 @@ impl World {
                 self.input(any, Input::MoveOn);
             }
             Fault::Outsider { time } => self.outsider(time),
+            Fault::Blind { time } => self.blind(time),
+            Fault::Bereave => self.bereave(),
+            Fault::StopAsking => self.stop_asking(),
+            Fault::MoveWritten => self.move_written(),
+            Fault::Hermit { time } => self.isolate(time),
+            Fault::Outage { time } => self.outage(time),
             Fault::Join if all < self.plan.members + JOINERS => self.add(0),
             Fault::Cut { .. } | Fault::Isolate { .. } | Fault::Split { .. } => self.part(&fault),
             Fault::DatabaseDown { time } => self.database_down = now + time,
+            Fault::DatabaseRefuses { time } => self.refuse(time),
             Fault::Policy { caches, spread } => self.set_policy(caches, spread),
             Fault::WritePast { row } => self.write_past(row),
             Fault::Grow => self.grow(),
@@ -79,6 +86,7 @@ impl World {
             | Fault::LateNews { node, .. }
             | Fault::Queue { node, .. }
             | Fault::Deaf { node, .. }
+            | Fault::Stop { node, .. }
             | Fault::Leave { node } => self.played_by(*node),
             _ => return,
         };
@@ -94,6 +102,7 @@ impl World {
             Fault::Kill { back: None, .. } if enough => self.kill(node, None, false),
             Fault::Kill { back: None, .. } => {}
             Fault::Kill { back, lost, .. } => self.kill(node, back, lost),
+            Fault::Stop { back, .. } => self.stop(node, back),
             Fault::NoDatabase { time, .. } => self.nodes[node].no_database = now + time,
             Fault::SlowMap { time, .. } => self.nodes[node].slow_map = now + time,
             Fault::LateNews { time, .. } => self.nodes[node].late_news = now + time,

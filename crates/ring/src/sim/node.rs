@@ -154,6 +154,8 @@ pub struct Node {
     pub fast: u64,
     /// Which process this is.
     pub life: u64,
+    /// When it started.
+    pub started: Time,
     /// Until when it stands still.
     pub paused: Time,
     /// What it will do first when it goes on.
@@ -191,6 +193,7 @@ impl Node {
             offset,
             fast,
             life: 0,
+            started: 0,
             paused: 0,
             undone: VecDeque::new(),
             inbox: VecDeque::new(),

@@ -52,6 +52,10 @@ pub enum Fault {
     DatabaseDown {
         time: Time,
     },
+    /// It answers reads, and refuses every change of the map.
+    DatabaseRefuses {
+        time: Time,
+    },
     Join,
     Leave {
         node: usize,
@@ -122,6 +126,29 @@ pub enum Fault {
     },
     /// A machine that reaches the database and no member, in the calm.
     Outsider {
+        time: Time,
+    },
+    /// A member loses the database alone, in the calm.
+    Blind {
+        time: Time,
+    },
+    /// All lose the database, in the calm.
+    Outage {
+        time: Time,
+    },
+    /// The only owner dies, in the calm, and all others leave.
+    Bereave,
+    /// A member stops while a write of its waits for one owner, in the calm.
+    StopAsking,
+    /// A row moves while it is written, in the calm.
+    MoveWritten,
+    /// A member stops as it is told, and is back after that time.
+    Stop {
+        node: usize,
+        back: Time,
+    },
+    /// A member loses all others, in the calm, but not the database.
+    Hermit {
         time: Time,
     },
 }

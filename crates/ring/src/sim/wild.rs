@@ -53,9 +53,7 @@ pub fn wild(seed: u64) -> Plan {
     // Drawn apart, so that seeds of before have the runs of before.
     let mut apart = SimRandom::new(!seed);
     let light = apart.permille(60);
-    if apart.permille(60) {
-        faults.push((2_000 * MS + apart.below(heal - 2_000 * MS), Fault::LeaveAll));
-    }
+    rarely(&mut apart, heal, &mut faults);
     let wire = random.permille(100);
     // Time for the longest wait of the protocol, of a joiner whose members are all gone.
     let calm_time = config.stretched(config.confirm) + config.stretched(config.hold) + 7_000 * MS;
@@ -75,6 +73,18 @@ pub fn wild(seed: u64) -> Plan {
         judged: members <= JUDGED,
         grows: false,
         light,
+    }
+}
+
+/// What few runs have.
+fn rarely(random: &mut SimRandom, heal: Time, faults: &mut Vec<(Time, Fault)>) {
+    let from = 2_000 * MS;
+    if random.permille(60) {
+        faults.push((from + random.below(heal - from), Fault::LeaveAll));
+    }
+    if random.permille(100) {
+        let time = random.between(2_000, 8_000) * MS;
+        faults.push((from + random.below(heal - from), Fault::DatabaseRefuses { time }));
     }
 }
 

@@ -1,5 +1,6 @@
 //! A run: processes, network, database and clients, driven by one queue of events.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::database::Database;
@@ -16,11 +17,12 @@ use crate::io::{Action, Io};
 use crate::map::Profile;
 use crate::member::Member;
 use crate::message::{Detail, RowKey};
+use crate::permit::PermitKey;
 use crate::schema::SchemaVersion;
 use crate::settings::Agreement;
 
 /// Between two ticks of a process.
-const TICK: Time = 100 * MS;
+pub const TICK: Time = 100 * MS;
 
 /// What the operator has said, and how far the change of the schema is.
 #[derive(Debug, Default)]
@@ -37,6 +39,34 @@ pub struct Changes {
     pub over: bool,
 }
 
+/// While one member is in trouble: until when the others are looked at, who they are, and since
+/// when each shard has had no owner with a lease.
+#[derive(Debug)]
+pub struct Spared {
+    pub until: Time,
+    pub others: Vec<usize>,
+    pub since: Vec<Option<Time>>,
+    /// For how long one of the others may be without a lease, where that is judged, and since when
+    /// it is.
+    pub lapses: Option<(Time, Option<Time>)>,
+}
+
+/// While the database refuses to change the map.
+#[derive(Debug, Default)]
+pub struct Refusal {
+    pub since: Time,
+    pub until: Time,
+    /// How often each process has tried since.
+    pub tried: BTreeMap<(usize, u64), u64>,
+}
+
+/// Writes that were refused at a stop, and when their owners have heard of that.
+#[derive(Debug, Default)]
+pub struct RefusedWrites {
+    pub heard: Time,
+    pub writes: Vec<PermitKey>,
+}
+
 pub struct World {
     pub plan: Plan,
     pub now: Time,
@@ -48,6 +78,8 @@ pub struct World {
     /// Until when messages from one to the other are lost.
     pub cuts: Vec<(usize, usize, Time)>,
     pub database_down: Time,
+    /// While the database refuses to change the map.
+    pub refusal: Refusal,
     pub stamp: u64,
     pub changes: Changes,
     pub wrong: Option<String>,
@@ -64,6 +96,14 @@ pub struct World {
     pub resumed: bool,
     /// Until when no member may lose its lease, because only an outsider is in trouble.
     pub untroubled: Option<(Time, Vec<usize>)>,
+    /// Until when somebody must be there, because the only owner has died.
+    pub bereaved_until: Time,
+    /// Set when a member stops in the calm.
+    pub refused_writes: RefusedWrites,
+    /// When a row that moves while it is written must not be held any more.
+    pub moved_written: Time,
+    /// Set while one member alone is in trouble.
+    pub spared: Option<Spared>,
 }
 
 impl World {
@@ -78,6 +118,7 @@ impl World {
             random,
             cuts: Vec::new(),
             database_down: 0,
+            refusal: Refusal::default(),
             stamp: 0,
             changes: Changes::default(),
             wrong: None,
@@ -88,6 +129,10 @@ impl World {
             traps: Vec::new(),
             resumed: false,
             untroubled: None,
+            bereaved_until: 0,
+            refused_writes: RefusedWrites::default(),
+            moved_written: 0,
+            spared: None,
             config: Arc::new(plan.config.clone()),
             plan,
         };
@@ -161,7 +206,9 @@ impl World {
             }
             Event::Fault(fault) => self.happens(fault),
             Event::Resume(node) => self.resume(node),
+            Event::Faint(node, time) => self.pause(node, time),
             Event::Restart(node) => self.start(node),
+            Event::Stop(node, back) => self.stop(node, back),
             Event::Client => self.client(),
             Event::ReadAt(node, row) => self.client_read(node, row),
             Event::Check => self.check(),
@@ -194,6 +241,7 @@ impl World {
         let (config, schema) = (self.config.clone(), SchemaVersion(self.nodes[at].heard));
         let id = MemberId(at as u64);
         self.say(|| format!("m{at} starts, state lost: {lost}"));
+        self.nodes[at].started = self.now;
         let member = self.with(at, |_, io| {
             let mut member = Member::start(id, profile, config, durable, io);
             member.set_schema(schema);
@@ -265,6 +313,7 @@ impl World {
                 Input::Read(client, key) => member.read(client, key, io),
                 Input::Write(client, scopes) => member.write(client, scopes, Detail::from([]), io),
                 Input::Leave => member.leave(),
+                Input::Refuse => member.refuse_waiting(0, io),
                 Input::Want(shard) => member.want(shard, io),
                 Input::MoveOn => member.move_on(io),
                 Input::Policy(_) | Input::Heard(_) => {}

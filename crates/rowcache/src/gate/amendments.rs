@@ -145,19 +145,25 @@ impl<W> Gates<W> {
         let known = stripe.amendment(&wide, unit).map(|one| one.id);
         stripe.close(slot);
         let present = stripe.stamp(&wide, table, slot);
-        let joined = known.and_then(|id| {
+        let known = known.map(|id| {
             let mut one = stripe.amendments.remove(row.unit_key()).expect("it was found");
             one.stamp = present;
-            one.begin(row.engine_key()).then_some((id, one))
+            (id, one.begin(row.engine_key()), one)
         });
-        let ended = stripe.end_amendments(slot);
-        let joined = joined.map(|(id, one)| {
-            let unit = one.unit.clone();
-            stripe.amendments.insert(row.unit_key().into(), one);
-            (id, unit)
-        });
+        let mut ended = stripe.end_amendments(slot);
+        let joined = match known {
+            Some((id, true, one)) => {
+                let unit = one.unit.clone();
+                stripe.amendments.insert(row.unit_key().into(), one);
+                Some((id, unit))
+            }
+            full => {
+                ended.extend(full.map(|(_, _, one)| one));
+                None
+            }
+        };
         drop((stripe, wide));
-        drop(ended);
+        drop(ended); // outside the lock: a waiter's end may run foreign code
         let (id, unit) = joined?;
         let at = AmendmentId { table, slot, key: row.unit_key().into(), id };
         let mut share = Share {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::clock::Millis;
 use crate::gate::{GateScope, Settled};
 use crate::intents::table::{IntentId, IntentTable};
-use crate::intents::words::{Nature, SCOPE, WEAK, intents_of, scope_of_intent};
+use crate::intents::words::{Nature, SCOPE, WEAK, intents_of, rows_undropped, scope_of_intent};
 
 /// An intent and what it says.
 pub(crate) type Noted = (IntentId, u64);
@@ -24,6 +24,9 @@ pub(crate) struct IntentLog {
     weak: Mutex<KeptNote>,
     /// Scopes in `weak`.
     max_weak: usize,
+    /// Groups whose rows are not dropped yet: how many writes say so, and their one intent.
+    /// Otherwise a few writes of a keyspace with many tables would fill the table.
+    undropped: Mutex<HashMap<u32, (usize, IntentId)>>,
 }
 
 /// One intent per scope, the one that counts longest. Otherwise writes to a few partitions would
@@ -75,7 +78,13 @@ impl KeptNote {
 impl IntentLog {
     pub(crate) fn new(intents: IntentTable) -> IntentLog {
         let max_weak = intents.free() / 4;
-        IntentLog { intents, unknown: Mutex::default(), weak: Mutex::default(), max_weak }
+        IntentLog {
+            intents,
+            unknown: Mutex::default(),
+            weak: Mutex::default(),
+            max_weak,
+            undropped: Mutex::default(),
+        }
     }
 
     /// Keeps an intent that an earlier run left and whose rows are dropped now, to be found again
@@ -127,6 +136,30 @@ impl IntentLog {
     /// remembers that it was full.
     pub(crate) fn begin(&self, gates: &[GateScope], nature: Nature) -> Vec<Noted> {
         intents_of(gates, nature).into_iter().map(|word| (self.intents.begin(word), word)).collect()
+    }
+
+    /// Notes that rows of these groups are not dropped yet. Until
+    /// [`IntentLog::settle_undropped`] is called with the same.
+    pub(crate) fn begin_undropped(&self, groups: &[u32]) {
+        let mut undropped = self.undropped.lock();
+        for group in groups {
+            // Under the lock: whoever finds the intent there is sent after it was noted.
+            let noted = || (0, self.intents.begin(rows_undropped(*group)));
+            undropped.entry(*group).or_insert_with(noted).0 += 1;
+        }
+    }
+
+    /// What [`IntentLog::begin_undropped`] noted no longer matters: the rows are dropped, or stay.
+    pub(crate) fn settle_undropped(&self, groups: &[u32]) {
+        let mut undropped = self.undropped.lock();
+        for group in groups {
+            let (count, id) = undropped.get_mut(group).expect("each end follows its begin");
+            *count -= 1;
+            if *count == 0 {
+                self.intents.settle(*id);
+                undropped.remove(group);
+            }
+        }
     }
 
     pub(crate) fn settle(&self, noted: &[Noted], settled: Settled) {
@@ -182,6 +215,20 @@ mod tests {
         assert_eq!(intent_log.intents.free(), 2);
         intent_log.settle_due(100);
         assert_eq!(intent_log.intents.free(), 3);
+    }
+
+    #[test]
+    fn rows_that_many_writes_may_drop_are_noted_once_and_until_the_last_has_ended() {
+        let (_dir, intent_log) = intent_log(64);
+        let groups: Vec<u32> = (1..=60).collect();
+        (0..2_000).for_each(|_| intent_log.begin_undropped(&groups));
+        assert_eq!(intent_log.intents.free(), 4);
+        (1..2_000).for_each(|_| intent_log.settle_undropped(&groups));
+        assert_eq!(intent_log.intents.free(), 4, "one of them has not ended");
+        intent_log.settle_undropped(&groups[1..]);
+        assert_eq!(intent_log.intents.free(), 63);
+        intent_log.settle_undropped(&groups[..1]);
+        assert_eq!(intent_log.intents.free(), 64);
     }
 
     #[test]

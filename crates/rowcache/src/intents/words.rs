@@ -6,6 +6,7 @@ const KIND_SHIFT: u32 = 32;
 const KIND_SLOT: u64 = 1;
 const KIND_TABLE: u64 = 2;
 const KIND_EVERYTHING: u64 = 3;
+const KIND_ROWS: u64 = 5;
 /// A lightweight transaction: once its outcome is unknown it may be completed by any later one,
 /// however late.
 const CONDITIONAL: u64 = 1 << 63;
@@ -22,12 +23,25 @@ pub const WEAK: u64 = 4 << KIND_SHIFT;
 /// The intent word if it is not known what was in flight.
 pub const ANYTHING: u64 = UNDROPPED | KIND_EVERYTHING << KIND_SHIFT;
 
+/// The intent word of rows of a table, named by their group, that are not dropped yet. It closes no
+/// gate: other words of the same write do. Versions that do not know the kind drop everything.
+pub fn rows_undropped(group: u32) -> u64 {
+    UNDROPPED | KIND_ROWS << KIND_SHIFT | u64::from(group)
+}
+
+/// The group of the rows that [`rows_undropped`] made this word of; `None` for any other word.
+pub fn undropped_rows(word: u64) -> Option<u32> {
+    let group = word as u32;
+    (word == rows_undropped(group)).then_some(group)
+}
+
 /// What an intent says in addition to its scope.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Nature {
     /// It is a lightweight transaction.
     pub conditional: bool,
     /// The rows that it may touch have not been dropped yet: that waits for the database's answer.
+    /// They are all rows, or no other word says which they are.
     pub undropped: bool,
     /// Of a lightweight transaction: the minute (since 1970) after which it can no longer take
     /// effect. 0 if that is not known, [`NEVER`] if it always can. Below 2^27.
@@ -98,6 +112,15 @@ mod tests {
             let expected = [GateScope::Slots(vec![0]), GateScope::Slots(vec![SLOTS - 1])];
             let expected = expected.into_iter().chain(scopes[1..].iter().cloned());
             assert_eq!(back, expected.map(|scope| (scope, nature)).collect::<Vec<_>>());
+        }
+        for group in [1, u32::MAX] {
+            let word = rows_undropped(group);
+            assert_eq!(undropped_rows(word), Some(group));
+            assert!(scope_of_intent(word).1.undropped, "other versions drop everything");
+        }
+        let others = intents_of(&scopes, Nature { undropped: true, ..Nature::default() });
+        for word in others.into_iter().chain([WEAK, ANYTHING, u64::MAX]) {
+            assert_eq!(undropped_rows(word), None, "{word:x}");
         }
         assert_eq!(
             scope_of_intent(u64::from(SLOTS) | KIND_SLOT << KIND_SHIFT).0,

@@ -6,6 +6,9 @@ use afterglow_cql::statement::parse;
 
 use super::*;
 
+/// A table `ks.t` that is gone.
+const FORMER: Uuid = Uuid::from_u128(6);
+
 /// Nothing, one table `ks.t`, or an unknown schema.
 enum Known {
     Unknown,
@@ -30,6 +33,10 @@ impl Tables for Known {
             Known::Table(id) if (keyspace, table) == ("ks", "t") => Some(*id),
             _ => None,
         }
+    }
+
+    fn former_gate(&self, id: Uuid) -> Option<u32> {
+        (id == FORMER).then(|| gate_of("ks", "t"))
     }
 
     fn tables_in(&self, keyspace: &str) -> Vec<(u32, Uuid)> {
@@ -66,9 +73,35 @@ fn a_table_that_comes_between_plan_and_gate_makes_the_plan_stale() {
     let table = Known::Table(Uuid::from_u128(7));
     let planned = scope_of(&target, &Known::Nothing);
     assert_eq!(planned.gates(), [GateScope::Table(gate_of("ks", "t"))]);
-    assert!(planned.is_current(&Known::Nothing) && !planned.is_current(&table));
+    let gates = [GateScope::Table(gate_of("ks", "t"))];
+    let all = [Invalidation::Table(group_of(Uuid::from_u128(7)))];
+    assert!(planned.of_newer(&Known::Nothing).is_empty());
+    // It may also come between gate and answer.
+    for appeared in [planned.of_newer(&table), planned.replaced(&table)] {
+        assert_eq!((&appeared.gates()[..], appeared.invalidations()), (&gates[..], &all[..]));
+    }
     let known = scope_of(&target, &table);
-    assert!(known.is_current(&table) && !known.is_current(&Known::Nothing));
+    assert!(known.of_newer(&table).is_empty());
+    let gone = known.of_newer(&Known::Nothing);
+    assert_eq!((&gone.gates()[..], gone.invalidations()), (&gates[..], &all[..]));
+    let again = known.of_newer(&Known::Table(Uuid::from_u128(8)));
+    let both = [8, 7].map(|id| Invalidation::Table(group_of(Uuid::from_u128(id))));
+    assert_eq!((&again.gates()[..], again.invalidations()), (&gates[..], &both[..]));
+}
+
+#[test]
+fn a_write_of_a_table_that_went_a_moment_ago_touches_what_has_its_name() {
+    let gates = [GateScope::Table(gate_of("ks", "t"))];
+    let of = |id: Uuid| Invalidation::Table(group_of(id));
+    let made = Uuid::from_u128(7);
+    for (known, dropped) in
+        [(Known::Nothing, vec![of(FORMER)]), (Known::Table(made), vec![of(made), of(FORMER)])]
+    {
+        let scope = scope_of(&Target::NewPartition(FORMER), &known);
+        assert_eq!((&scope.gates()[..], scope.invalidations()), (&gates[..], &dropped[..]));
+    }
+    let unheard_of = scope_of(&Target::NewPartition(Uuid::from_u128(5)), &Known::Nothing);
+    assert_eq!(unheard_of.gates(), [GateScope::Everything]);
 }
 
 #[test]
@@ -357,4 +390,15 @@ fn a_row_with_clustering_columns_is_the_only_one_that_its_write_drops() {
     ] {
         assert!(scope_of_text(text).only_row().is_none(), "{text}");
     }
+}
+
+#[test]
+fn a_write_planned_before_its_table_was_made_again_touches_both_and_no_more() {
+    let (old, new) = (Uuid::from_u128(7), Uuid::from_u128(8));
+    let target = Target::Table { keyspace: "ks".into(), table: "t".into(), id: Some(old) };
+    let held = scope_of(&target, &Known::Table(new));
+    let newer = held.of_newer(&Known::Table(new));
+    assert_eq!(newer.gates(), [GateScope::Table(gate_of("ks", "t"))]);
+    let both = [new, old].map(|id| Invalidation::Table(group_of(id)));
+    assert_eq!(newer.invalidations(), both);
 }

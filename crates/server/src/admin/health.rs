@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use crate::metrics::RingEntry;
 use crate::reactor::Reactors;
 
 /// What is said after a thread has ended by a bug.
@@ -68,11 +69,14 @@ impl Health {
         self.reactors.get().is_none_or(Reactors::are_running)
     }
 
-    /// Whether clients should come, given whether the database can be reached now.
+    /// Whether clients should come, given whether the database can be reached now and how far this
+    /// instance is on its way into its ring.
     ///
     /// Until the database was reached once there is nothing to give to a driver. After that, hits
-    /// are served without it, and sending clients elsewhere would only lose them.
-    pub fn readiness(&self, backend: bool) -> Readiness {
+    /// are served without it, and sending clients elsewhere would only lose them. For the same
+    /// reason whoever could write through its ring once stays ready: all members lose the ring at
+    /// one time.
+    pub fn readiness(&self, backend: bool, entry: RingEntry) -> Readiness {
         let backend = backend || self.independent.load(Ordering::Relaxed);
         if backend {
             self.backend_seen.store(true, Ordering::Relaxed);
@@ -86,6 +90,15 @@ impl Health {
             self.backend_seen.load(Ordering::Relaxed),
         ) {
             (SERVING, ..) if !whole => Readiness::Not(REACTOR_ENDED),
+            (SERVING, _, true) if entry == RingEntry::Awaited => {
+                Readiness::Not("this instance is not in its ring yet: writes would wait")
+            }
+            (SERVING, true, _) if entry == RingEntry::Late => Readiness::Degraded(
+                "this instance is not in its ring: reads pass through, and writes may be refused",
+            ),
+            (SERVING, true, _) if entry == RingEntry::KeptOut => Readiness::Degraded(
+                "another instance or ring has the lease: reads of `exclusive` tables pass through, and writes are refused",
+            ),
             (SERVING, true, _) => Readiness::Ready,
             (SERVING, false, true) => {
                 Readiness::Degraded("the database cannot be reached: only hits are served")
@@ -105,16 +118,19 @@ mod tests {
     #[test]
     fn clients_come_once_the_database_was_there_and_go_when_it_ends() {
         let health = Health::default();
-        assert_eq!(health.readiness(false), Readiness::Not("starting"));
+        assert_eq!(health.readiness(false, RingEntry::Done), Readiness::Not("starting"));
         health.set(Stage::Serving);
-        assert_eq!(health.readiness(false), Readiness::Not("the database was not reached yet"));
-        assert_eq!(health.readiness(true), Readiness::Ready);
+        assert_eq!(
+            health.readiness(false, RingEntry::Done),
+            Readiness::Not("the database was not reached yet")
+        );
+        assert_eq!(health.readiness(true, RingEntry::Done), Readiness::Ready);
         assert!(
-            matches!(health.readiness(false), Readiness::Degraded(_)),
+            matches!(health.readiness(false, RingEntry::Done), Readiness::Degraded(_)),
             "hits are served without it"
         );
         health.set(Stage::Draining);
-        assert_eq!(health.readiness(true), Readiness::Not("shutting down"));
+        assert_eq!(health.readiness(true, RingEntry::Done), Readiness::Not("shutting down"));
     }
 
     #[test]
@@ -126,10 +142,13 @@ mod tests {
             let threads = ReactorsConfig { threads: Some(2), driver: Driver::Auto };
             let reactors = Reactors::start(&threads).unwrap();
             health.set_reactors(&reactors);
-            assert_eq!(health.readiness(false), Readiness::Ready);
+            assert_eq!(health.readiness(false, RingEntry::Done), Readiness::Ready);
             assert!(health.is_alive());
             reactors.end_by_a_bug(ends);
-            assert!(matches!(health.readiness(false), Readiness::Not(_)), "reactor {ends}");
+            assert!(
+                matches!(health.readiness(false, RingEntry::Done), Readiness::Not(_)),
+                "reactor {ends}"
+            );
             assert!(!health.is_alive(), "whoever asks for life restarts it");
             reactors.shutdown();
             health.set(Stage::Draining);
@@ -138,11 +157,23 @@ mod tests {
     }
 
     #[test]
+    fn clients_come_when_the_ring_has_let_the_instance_in_or_takes_long() {
+        let health = Health::default();
+        health.set(Stage::Serving);
+        assert!(matches!(health.readiness(false, RingEntry::Awaited), Readiness::Not(_)));
+        assert!(matches!(health.readiness(true, RingEntry::Awaited), Readiness::Not(_)));
+        for entry in [RingEntry::Late, RingEntry::KeptOut] {
+            assert!(matches!(health.readiness(true, entry), Readiness::Degraded(_)));
+        }
+        assert_eq!(health.readiness(true, RingEntry::Done), Readiness::Ready);
+    }
+
+    #[test]
     fn front_ends_that_need_no_database_do_not_wait_for_one() {
         let health = Health::default();
         health.set_independent();
-        assert_eq!(health.readiness(false), Readiness::Not("starting"));
+        assert_eq!(health.readiness(false, RingEntry::Done), Readiness::Not("starting"));
         health.set(Stage::Serving);
-        assert_eq!(health.readiness(false), Readiness::Ready);
+        assert_eq!(health.readiness(false, RingEntry::Done), Readiness::Ready);
     }
 }

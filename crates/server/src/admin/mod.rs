@@ -161,7 +161,7 @@ async fn alive(State(shown): State<Shown>) -> (StatusCode, String) {
 }
 
 async fn ready(State(shown): State<Shown>) -> (StatusCode, String) {
-    match shown.health.readiness(shown.metrics.is_database_reached()) {
+    match shown.health.readiness(shown.metrics.is_database_reached(), shown.metrics.ring_entry()) {
         Readiness::Ready => (StatusCode::OK, "ready\n".into()),
         Readiness::Degraded(why) => (StatusCode::OK, format!("ready, but {why}\n")),
         Readiness::Not(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),

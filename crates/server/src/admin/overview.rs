@@ -155,11 +155,12 @@ pub struct JournalFigures {
 
 /// What is to be said now.
 pub(super) fn overview(metrics: &Metrics, health: &Health, cache: Option<&Arc<Cache>>) -> Overview {
-    let (readiness, reason) = match health.readiness(metrics.is_database_reached()) {
-        Readiness::Ready => ("ready", ""),
-        Readiness::Degraded(why) => ("degraded", why),
-        Readiness::Not(why) => ("not_ready", why),
-    };
+    let (readiness, reason) =
+        match health.readiness(metrics.is_database_reached(), metrics.ring_entry()) {
+            Readiness::Ready => ("ready", ""),
+            Readiness::Degraded(why) => ("degraded", why),
+            Readiness::Not(why) => ("not_ready", why),
+        };
     let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (database, lease) = metrics.database_figures().unzip();
     Overview {

@@ -17,7 +17,8 @@ Exit status: 0 done, 1 it cannot be asked or not be done, 2 wrong flags.";
 
 const LEAVE_HELP: &str = "\
 The instance hands its rows over to the others and leaves. It goes on answering clients, from the
-database and the other instances. Restart it to have it join again.
+database and the other instances. Restart it to have it join again. A restart before it has left
+undoes the order: it stays a member.
 
 Exit status: 0 it has left, 1 it cannot be asked or has not left in time, 2 wrong flags.";
 
@@ -80,8 +81,9 @@ fn leave(arguments: &ArgMatches) -> Result<(), Failure> {
     let directory = data_dir::of(arguments);
     let seconds = *arguments.get_one::<u64>("timeout").expect("it has a default");
     let deadline = Instant::now() + Duration::from_secs(seconds);
+    let before: RingStatus = ask(&directory, "ring status").map_err(failed)?;
     let mut status: RingStatus = ask(&directory, "ring leave").map_err(failed)?;
-    while !status.has_left() {
+    while !has_left(&status).map_err(failed)? {
         if Instant::now() >= deadline {
             return Err(failed(format!(
                 "it has not left after {seconds} s and goes on leaving; {}: see `afterglow ring status` and the logs of the members",
@@ -91,7 +93,21 @@ fn leave(arguments: &ArgMatches) -> Result<(), Failure> {
         std::thread::sleep(POLL_INTERVAL);
         status = ask(&directory, "ring status").map_err(failed)?;
     }
-    print("it has left the ring\n")
+    print(match before.version > 0 && before.owned().is_none() && !before.leaving {
+        true => "it was no member of the ring, and does not join it\n",
+        false => "it has left the ring\n",
+    })
+}
+
+/// Whether an instance has left that was told to.
+///
+/// # Errors
+/// It leaves no more.
+fn has_left(status: &RingStatus) -> Result<bool, String> {
+    match status.leaving {
+        true => Ok(status.has_left()),
+        false => Err("it was started again before it had left, and is a member of the ring: run `afterglow ring leave` again".to_owned()),
+    }
 }
 
 /// How far an instance is that leaves.
@@ -128,8 +144,14 @@ fn text(status: &RingStatus) -> String {
             let _ = writeln!(out, "  WHY: {why}");
         }
     }
+    if let Some(why) = &status.refusal {
+        let _ = writeln!(out, "  NOTHING CHANGES: the database refuses to change the map: {why}");
+    }
     if let Some(shards) = status.owned().filter(|_| status.leaving) {
         let _ = writeln!(out, "  LEAVES THE RING: {shards} shards are still its own");
+    }
+    if status.gave_up_leaving {
+        out.push_str("  STAYS: it was leaving when it was started again; to have it leave, run `afterglow ring leave` again\n");
     }
     for difference in &status.differs {
         let _ = writeln!(out, "  READS PASS THROUGH: {difference}");
@@ -195,9 +217,11 @@ mod tests {
             lease_ms: 1_200,
             confirmed_ms: Some(7_000),
             leaving: false,
+            gave_up_leaving: false,
             shards: 4_096,
             unowned: 0,
             trouble: None,
+            refusal: None,
             differs: Vec::new(),
             members: vec![
                 member("0000000000000001", None),
@@ -215,6 +239,10 @@ mod tests {
         );
         status.trouble = Some("no node answers".to_owned());
         assert!(text(&status).contains("  WHY: no node answers\n"));
+        status.refusal = Some("no MODIFY permission".to_owned());
+        let shown = text(&status);
+        assert!(shown.contains("  NOTHING CHANGES: the database refuses"), "{shown}");
+        assert!(shown.contains("no MODIFY permission\n"), "{shown}");
         status.lease_ms = 0;
         status.unowned = 3;
         let shown = text(&status);
@@ -227,10 +255,15 @@ mod tests {
         assert!(shown.contains("DOWN  other table-policy\n"), "{shown}");
         status.members[1].clock_drifts = true;
         assert!(text(&status).contains("table-policy  ITS CLOCK DRIFTS\n"), "{shown}");
+        status.gave_up_leaving = true;
+        assert!(text(&status).contains("  STAYS: it was leaving when it was started again"));
+        status.gave_up_leaving = false;
+        assert!(has_left(&status).unwrap_err().contains("run `afterglow ring leave` again"));
         status.leaving = true;
+        assert_eq!(has_left(&status), Ok(false));
         assert!(text(&status).contains("  LEAVES THE RING: 2048 shards are still its own\n"));
         status.members.remove(0);
-        assert_eq!(status.owned(), None);
+        assert_eq!((status.owned(), has_left(&status)), (None, Ok(true)));
         let shown = text(&status);
         assert!(shown.contains("  LEFT THE RING: stop it, or restart it"), "{shown}");
         assert!(!shown.contains("LEAVES") && !shown.contains("CONFIRMED"), "{shown}");

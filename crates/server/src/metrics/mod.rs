@@ -35,6 +35,6 @@ pub use latency_window::LatencyWindow;
 pub use memcache::MemcacheMetrics;
 pub use process::{cpu_seconds, resident_bytes};
 pub use registry::{FrontEndTraffic, Metrics};
-pub use ring::{RingFigures, RingMemberFigures};
+pub use ring::{RingEntry, RingFigures, RingMemberFigures};
 pub use ring_link::RingLinkMetrics;
 pub use tables::{TableCounters, TableFigures, TableMetrics};

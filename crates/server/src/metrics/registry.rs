@@ -1,7 +1,10 @@
 //! All counters of the process: shards handed out, summed and shown.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU8, Ordering},
+    },
     time::SystemTime,
 };
 
@@ -10,7 +13,7 @@ use uuid::Uuid;
 
 use super::{
     BackendMetrics, Exposition, FrontEndMetrics, Gauge, Kind, LeaseMetrics, MemcacheMetrics,
-    RingFigures, TableFigures, TextFormat, backend,
+    RingEntry, RingFigures, TableFigures, TextFormat, backend,
     figures::{self, DatabaseFigures, FrontEndFigures, LeaseFigures},
     frontend, memcache, process,
 };
@@ -48,6 +51,8 @@ pub struct Metrics {
     memcache: Mutex<Vec<Arc<MemcacheMetrics>>>,
     sources: Mutex<Vec<Source>>,
     ring: OnceLock<RingSource>,
+    /// A [`RingEntry`].
+    ring_entry: AtomicU8,
     /// The lease that `exclusive` tables need; one for the process.
     pub lease: LeaseMetrics,
     /// 1 while the database requires authentication and we have no credentials, so that nothing is
@@ -66,6 +71,7 @@ impl Default for Metrics {
             memcache: Mutex::default(),
             sources: Mutex::default(),
             ring: OnceLock::new(),
+            ring_entry: AtomicU8::default(),
             lease: LeaseMetrics::default(),
             authentication: Gauge::default(),
         }
@@ -139,6 +145,18 @@ impl Metrics {
     pub fn set_ring(&self, ring: impl Fn() -> Option<RingFigures> + Send + Sync + 'static) {
         let first = self.ring.set(Box::new(ring)).is_ok();
         debug_assert!(first, "a process has one ring");
+    }
+
+    /// Says how far this instance is on its way into its ring.
+    pub fn set_ring_entry(&self, entry: RingEntry) {
+        self.ring_entry.store(entry as u8, Ordering::Release);
+    }
+
+    /// How far this instance is on its way into its ring.
+    pub fn ring_entry(&self) -> RingEntry {
+        let now = self.ring_entry.load(Ordering::Acquire);
+        let all = [RingEntry::Awaited, RingEntry::Late, RingEntry::KeptOut];
+        all.into_iter().find(|one| *one as u8 == now).unwrap_or_default()
     }
 
     /// The ring that this instance is a member of, if it is of one.

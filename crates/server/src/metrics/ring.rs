@@ -4,6 +4,23 @@ use serde::{Deserialize, Serialize};
 
 use super::{Exposition, Kind};
 
+/// How far an instance is on its way into its ring.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RingEntry {
+    /// It is in no ring; or no write had to wait for the ring once. From then on that is not looked
+    /// at again.
+    #[default]
+    Done,
+    /// It has just started: writes would wait.
+    Awaited,
+    /// It takes long: reads pass through, and writes may be refused.
+    Late,
+    /// Another instance or ring caches the `exclusive` tables: their reads pass through here, and
+    /// writes are refused at once.
+    KeptOut,
+}
+
 /// The ring, for operators.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RingFigures {

@@ -209,7 +209,7 @@ fn run(
         }
     };
     let _ = ready.send(Ok(()));
-    runtime.block_on(async move {
+    runtime::run(runtime, async move {
         while let Some(job) = inbox.next().await {
             job();
         }

@@ -1,10 +1,20 @@
-//! Which driver a reactor's runtime gets.
+//! Which driver a reactor's runtime gets, and the loop that runs it.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
+use std::task::Context;
+use std::time::Duration;
 
 use afterglow_engine::device::memlock_hint;
 use compio::driver::{DriverType, ProactorBuilder};
 use compio::runtime::{Runtime, RuntimeBuilder};
+
+use super::wake::{has_yielded, wake_yielded};
+
+/// Rounds of ready tasks between two looks at sockets and disks, at most. A round has 61 tasks at
+/// most.
+const ROUNDS: usize = 4;
 
 /// What drives a reactor's sockets and disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,6 +78,40 @@ fn readiness() -> ProactorBuilder {
 
 fn with(builder: &ProactorBuilder) -> io::Result<Runtime> {
     RuntimeBuilder::new().with_proactor(builder.clone()).build()
+}
+
+/// Runs `future` on this thread to its end, and the tasks of `runtime` with it. Tasks that are left
+/// then are dropped.
+///
+/// The kernel is asked once no task is ready. So what a task wants of it that another one has woken
+/// just now, as a read of flash wakes its connection, goes there with the same call. Tasks that are
+/// always ready hold up sockets and disks for [`ROUNDS`] rounds and no longer. A task that yields
+/// ([`yield_now`](super::yield_now)) goes on after the next look, so it holds up nothing.
+///
+/// # Panics
+/// When `future` does. Tasks are dropped before the panic goes on: they may wake others, which a
+/// thread that panics must not.
+pub fn run(runtime: Runtime, future: impl Future<Output = ()>) {
+    let ended = catch_unwind(AssertUnwindSafe(|| runtime.enter(|| turn(&runtime, future))));
+    drop(runtime);
+    if let Err(panic) = ended {
+        resume_unwind(panic);
+    }
+}
+
+/// The loop of [`run`].
+fn turn(runtime: &Runtime, future: impl Future<Output = ()>) {
+    let (waker, mut future) = (runtime.waker(), pin!(future));
+    let mut context = Context::from_waker(&waker);
+    while future.as_mut().poll(&mut context).is_pending() {
+        let is_ready = (0..ROUNDS).all(|_| runtime.run());
+        match is_ready || has_yielded() {
+            true => runtime.poll_with(Some(Duration::ZERO)),
+            false => runtime.poll(),
+        }
+        wake_yielded();
+    }
+    runtime.run();
 }
 
 #[cfg(test)]

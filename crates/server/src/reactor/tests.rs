@@ -1,6 +1,9 @@
+use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::net::TcpStream as StdStream;
+use std::rc::Rc;
 use std::sync::mpsc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use afterglow_engine::device::{self, AlignedBuf, DeviceConfig, DeviceId, IoEngine};
@@ -111,6 +114,68 @@ fn who_waits_for_a_task_of_a_reactor_that_ends_hears_so() {
     assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(None));
     assert_eq!(reactors.block_on(1, || async { 7 }), Some(7));
     reactors.shutdown();
+}
+
+/// Where this fails it never ends.
+#[test]
+fn tasks_that_are_always_ready_hold_up_no_socket() {
+    for driver in [Driver::Auto, Driver::Readiness] {
+        let reactors = reactors(1, driver);
+        let listener = name_server(&reactors);
+        let (stop, mut stopped) = futures_channel::oneshot::channel::<()>();
+        reactors.spawn_on(0, move || async move {
+            std::future::poll_fn(|context| match stopped.try_recv() {
+                Ok(None) => {
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                }
+                _ => Poll::Ready(()),
+            })
+            .await;
+        });
+        let mut client = StdStream::connect(listener.address()).unwrap();
+        assert_eq!(ask_name(&mut client), "reactor-0");
+        drop(stop);
+        reactors.shutdown();
+    }
+}
+
+#[test]
+fn who_yields_goes_on_once_what_has_come_was_seen() {
+    for driver in [Driver::Auto, Driver::Readiness] {
+        let reactors = reactors(1, driver);
+        let (mut client, accepted) = connected();
+        let seen = reactors.block_on(0, move || async move {
+            let mut stream = compio::net::TcpStream::from_std(accepted).unwrap();
+            let read = Rc::new(Cell::new(0));
+            let count = read.clone();
+            compio::runtime::spawn(async move {
+                while let BufResult(Ok(1..), _) = stream.read(Vec::with_capacity(1)).await {
+                    count.set(count.get() + 1);
+                }
+            })
+            .detach();
+            // Its first read is under way. Each byte is there once it is written, on loopback.
+            yield_now().await;
+            let mut late = 0;
+            for n in 1..=20 {
+                client.write_all(b"?").unwrap();
+                yield_now().await;
+                yield_now().await;
+                late += u32::from(read.get() < n);
+            }
+            late
+        });
+        assert_eq!(seen, Some(0), "bytes that were not seen in time");
+        reactors.shutdown();
+    }
+}
+
+/// Two ends of a connection.
+fn connected() -> (StdStream, StdStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = StdStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
 }
 
 #[test]

@@ -4,17 +4,33 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
-/// Lets the reactor's other tasks run, and what has come from sockets and disks be seen.
+thread_local! {
+    /// Tasks of this thread's reactor that have yielded since it last looked at sockets and disks.
+    static YIELDED: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lets the reactor's other tasks run, and what has come from sockets and disks be seen. Only for
+/// tasks of a reactor: its loop is who wakes them.
 pub async fn yield_now() {
     let mut yielded = false;
     poll_fn(|context| match std::mem::replace(&mut yielded, true) {
         true => Poll::Ready(()),
         false => {
-            context.waker().wake_by_ref();
+            YIELDED.with_borrow_mut(|tasks| tasks.push(context.waker().clone()));
             Poll::Pending
         }
     })
     .await;
+}
+
+/// Whether a task of this thread's reactor waits in [`yield_now`].
+pub(super) fn has_yielded() -> bool {
+    YIELDED.with_borrow(|tasks| !tasks.is_empty())
+}
+
+/// Sockets and disks have been looked at: tasks that yielded before go on.
+pub(super) fn wake_yielded() {
+    YIELDED.take().into_iter().for_each(Waker::wake);
 }
 
 /// Does what may wake a task, in a destructor: on a thread of its own if this one panics.

@@ -1,5 +1,7 @@
 //! For how long rows are served, and across which events: bounds, the lease, restarts.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use afterglow_cql::frame::Version;
@@ -7,7 +9,9 @@ use afterglow_rowcache::intents::IntentTable;
 use afterglow_testkit::fake_backend::{FakeBackend, Faults, StatementKind};
 use tempfile::TempDir;
 
-use crate::node::{House, Setup, database, direct, wait_until};
+use crate::node::{
+    House, Setup, database, database_that_may_be_mute, direct, one_text, wait_until,
+};
 
 #[test]
 fn a_bounded_row_is_read_again_once_the_bound_is_over() {
@@ -314,4 +318,87 @@ fn a_change_of_the_schema_that_was_told_empties_nothing_when_the_connection_is_l
         house.database.set_faults(Faults { system_delay, late_events: true, ..Faults::default() });
     }
     assert_eq!(house.node.count(&["afterglow_misses_total", "killed"]), 0);
+}
+
+/// Until a snapshot shows what has changed, nothing of the table is served or filled. With the
+/// control connection that wait ends, and the rows with it.
+#[test]
+fn a_table_whose_change_nobody_can_read_any_more_is_read_anew_and_cached() {
+    let mute = Arc::new(AtomicBool::new(false));
+    let database = database_that_may_be_mute("system_schema", &mute);
+    let directory = TempDir::new().unwrap();
+    let node = Setup::new(directory.path(), &database, "ks.*=exclusive").start();
+    let house = House { node, database, directory };
+    let mut client = house.node.client(Version::V5);
+    client.put("a", "old");
+    wait_until("the row is cached", || house.reads(|| client.value("a")).0 == 0);
+    mute.store(true, Ordering::SeqCst);
+    direct(&house.database, "ALTER TABLE ks.t WITH gc_grace_seconds = 5");
+    wait_until("the change is heard of", || house.reads(|| client.value("a")).0 == 1);
+    // Past the cache, to tell a row that was read anew.
+    direct(&house.database, "INSERT INTO ks.t (k, v) VALUES ('a', 'new')");
+    house.database.hang_up();
+    let text = "SELECT v FROM ks.t WHERE k = 'a'";
+    let mut found = None;
+    wait_until("the row is cached again", || {
+        let (reads, answer) = house.reads(|| client.try_run(text));
+        found = answer.ok();
+        found.is_some() && reads == 0
+    });
+    assert_eq!(one_text(found.unwrap()).as_deref(), Some("new"));
+}
+
+/// The tables that may have changed lose their rows, and no others. Rows of a keyspace of which
+/// something has changed do not live long: it may have had other replicas for a while.
+#[test]
+fn what_changes_while_nobody_would_tell_drops_what_it_may_have_touched() {
+    const SINGLE: &str = "WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
+    let mute = Arc::new(AtomicBool::new(false));
+    let database = database_that_may_be_mute("system_schema", &mute);
+    direct(&database, &format!("CREATE KEYSPACE far {SINGLE}"));
+    direct(&database, "CREATE TABLE far.t (k text PRIMARY KEY, v text)");
+    let directory = TempDir::new().unwrap();
+    let node = Setup::new(directory.path(), &database, "*=exclusive").start();
+    let house = House { node, database, directory };
+    let mut client = house.node.client(Version::V5);
+    let tables = ["ks.t", "ks.other", "far.t"];
+    let mut round = 0;
+    for (changes, kept) in [
+        (&["CREATE TABLE ks.more (k text PRIMARY KEY)"][..], [true; 3]),
+        (&["ALTER TABLE ks.t WITH gc_grace_seconds = 5"], [false, true, true]),
+        (
+            &[
+                "ALTER TABLE far.t WITH gc_grace_seconds = 5",
+                "ALTER TABLE far.t WITH gc_grace_seconds = 864000",
+            ],
+            [true, true, false],
+        ),
+        (
+            &["DROP TABLE ks.other", "CREATE TABLE ks.other (k text PRIMARY KEY, v text)"],
+            [true, false, true],
+        ),
+    ] {
+        round += 1;
+        let read = |client: &mut crate::node::Client| {
+            tables.map(|table| {
+                let text = format!("SELECT v FROM {table} WHERE k = 'r{round}'");
+                house.reads(|| client.run(&text)).0 == 0
+            })
+        };
+        wait_until("the rows are cached", || read(&mut client) == [true; 3]);
+        mute.store(true, Ordering::SeqCst);
+        house.database.hang_up();
+        wait_until("the nodes are connected to again", || {
+            client.try_run("SELECT v FROM ks.wide WHERE k = 'a' AND c = 1").is_ok()
+        });
+        changes.iter().for_each(|change| direct(&house.database, change));
+        direct(&house.database, &format!("CREATE TABLE far.new{round} (k text PRIMARY KEY)"));
+        mute.store(false, Ordering::SeqCst);
+        house.database.hang_up();
+        let known = format!("SELECT * FROM far.new{round} WHERE k = 'a'");
+        wait_until("the schema is known again", || {
+            client.try_run(&known).is_ok() && house.reads(|| client.try_run(&known).is_ok()).0 == 0
+        });
+        assert_eq!(read(&mut client), kept, "{changes:?}");
+    }
 }

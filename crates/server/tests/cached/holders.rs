@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use afterglow::frontend::cql::cached::Times;
@@ -13,7 +15,7 @@ use afterglow_loadgen::rng::Rng;
 use afterglow_testkit::fake_backend::{COPIES, FakeBackend};
 use tempfile::TempDir;
 
-use crate::node::{Client, Node, Setup, database, one_text, wait_until};
+use crate::node::{Client, Node, Setup, database, database_that_may_be_mute, one_text, wait_until};
 
 /// How the instance that holds the lease gives way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +74,10 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let database = database();
+        World::over(database())
+    }
+
+    fn over(database: FakeBackend) -> World {
         let mut direct = past(&database);
         for text in [
             "CREATE KEYSPACE three WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
@@ -246,6 +251,32 @@ fn a_row_that_new_copies_lack_is_stale_for_good_under_no_change_of_replication()
         world.database.deliver_hints();
         wait_until("the row is read again", || world.read("a") == Some(2));
     }
+}
+
+/// The same, by a client whose change no control connection hears of, and no snapshot has.
+#[test]
+fn a_row_that_new_copies_lack_is_stale_for_good_under_no_change_while_the_schema_is_unread() {
+    let mute = Arc::default();
+    let mut world = World::over(database_that_may_be_mute("system_schema", &mute));
+    assert!(world.write("a", Consistency::LocalQuorum));
+    mute.store(true, Ordering::SeqCst);
+    world.database.hang_up();
+    wait_until("the nodes are connected to again", || world.read("b").is_some());
+    world.grow("a");
+    world.database.set_copies(UP[1]);
+    let reads = world.database.reads();
+    (0..3).for_each(|_| assert_eq!(world.read("a"), Some(1), "what answers does not have it"));
+    assert_eq!(world.database.reads() - reads, 3, "the snapshot lacks what the client knows of");
+    mute.store(false, Ordering::SeqCst);
+    world.database.hang_up();
+    let hits = world.hits();
+    wait_until("a hit", || {
+        assert!(world.read("a").is_none_or(|value| value == 1));
+        world.hits() > hits
+    });
+    world.database.set_copies([true; COPIES]);
+    world.database.deliver_hints();
+    wait_until("the row is read again", || world.read("a") == Some(2));
 }
 
 #[test]

@@ -1,14 +1,13 @@
 //! Reads at QUORUM of keyspaces that have replicas in several data centres.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use afterglow_cql::frame::{Flags, Opcode, Version};
-use afterglow_cql::message::{Consistency, Query, QueryParams};
-use afterglow_testkit::fake_backend::FakeBackend;
-use tempfile::TempDir;
+use afterglow_cql::frame::{Opcode, Version};
+use afterglow_cql::message::Consistency;
+use afterglow_testkit::fake_backend::Ask;
 
-use super::node::{Client, Node, Setup, direct, furnished, wait_until};
+use super::asked_levels::{AskedLevels, run};
+use super::node::{Client, wait_until};
 use Consistency::{All, LocalQuorum, One, Quorum, Two};
 
 const SCHEMA: [&str; 9] = [
@@ -35,56 +34,13 @@ const READS: [&str; 5] = [
     "SELECT v FROM near.wide WHERE k = 'a' AND c IN (1, 2)",
 ];
 
-/// A database that notes at which levels rows are read from it, and an Afterglow before it.
-struct House {
-    node: Node,
-    asked: Arc<Mutex<Vec<Consistency>>>,
-    _database: FakeBackend,
-    _directory: TempDir,
-}
-
-impl House {
-    fn new(policy: &'static str, hold: Duration) -> House {
-        let asked = Arc::<Mutex<Vec<Consistency>>>::default();
-        let seen = asked.clone();
-        let database = furnished(
-            FakeBackend::scripted(Version::MAX, move |ask| {
-                let text = ask.text.starts_with("SELECT v FROM ") && ask.opcode() == Opcode::Query;
-                // Nothing here is executed but fills.
-                if text || ask.opcode() == Opcode::Execute {
-                    seen.lock().unwrap().extend(ask.consistency());
-                }
-                false
-            })
-            .unwrap(),
-        );
-        SCHEMA.iter().for_each(|text| direct(&database, text));
-        let directory = TempDir::new().unwrap();
-        let mut setup = Setup::new(directory.path(), &database, policy);
-        setup.hold = hold;
-        House { node: setup.start(), asked, _database: database, _directory: directory }
-    }
-
-    /// The levels at which the database was asked for rows by this.
-    fn asked(&self, act: impl FnOnce()) -> Vec<Consistency> {
-        self.asked.lock().unwrap().clear();
-        act();
-        std::mem::take(&mut *self.asked.lock().unwrap())
-    }
-
-    /// Those of one read at `level`.
-    fn read(&self, client: &mut Client, text: &str, level: Consistency) -> Vec<Consistency> {
-        self.asked(|| run(client, text, level))
-    }
-}
-
-fn run(client: &mut Client, text: &str, level: Consistency) {
-    let version = client.raw().version();
-    let encode =
-        |out: &mut Vec<u8>| Query { text, params: QueryParams::new(level) }.encode(version, out);
-    let answer = client.raw().call(Flags::NONE, Opcode::Query, encode).unwrap();
-    let said = String::from_utf8_lossy(&answer.body).into_owned();
-    assert_eq!(answer.header.opcode, Opcode::Result, "{text} at {level:?}: {said}");
+fn house_of(policy: &'static str, hold: Duration) -> AskedLevels {
+    // Nothing here is executed but fills.
+    let reads = |ask: &Ask| match ask.opcode() {
+        Opcode::Query => ask.text.starts_with("SELECT v FROM "),
+        opcode => opcode == Opcode::Execute,
+    };
+    AskedLevels::new(&SCHEMA, policy, reads, |setup| setup.hold = hold)
 }
 
 fn write_rows(client: &mut Client, keyspace: &str) {
@@ -100,21 +56,21 @@ const LONG: Duration = Duration::from_secs(600);
 #[test]
 fn quorum_is_filled_and_answered_beside_one_replica_elsewhere() {
     for version in [Version::V4, Version::V5] {
-        let house = House::new("*.*=exclusive", LONG);
+        let house = house_of("*.*=exclusive", LONG);
         let mut client = house.node.client(version);
         write_rows(&mut client, "near");
         for text in READS {
-            let first = house.read(&mut client, text, Quorum);
+            let first = house.asked_by(&mut client, text, Quorum);
             assert!(first.iter().all(|level| *level == LocalQuorum), "{text}: {first:?}");
-            assert_eq!(house.read(&mut client, text, Quorum), [], "{text}");
-            assert_eq!(house.read(&mut client, text, LocalQuorum), [], "{text}");
-            assert_eq!(house.read(&mut client, text, All), [All], "{text}");
-            assert_eq!(house.read(&mut client, text, Two), [Two], "{text}");
+            assert_eq!(house.asked_by(&mut client, text, Quorum), [], "{text}");
+            assert_eq!(house.asked_by(&mut client, text, LocalQuorum), [], "{text}");
+            assert_eq!(house.asked_by(&mut client, text, All), [All], "{text}");
+            assert_eq!(house.asked_by(&mut client, text, Two), [Two], "{text}");
         }
         // Every fill sees a write at QUORUM.
         run(&mut client, "UPDATE near.t SET v = '2' WHERE k = 'a'", Quorum);
         for _ in 0..2 {
-            let after = house.read(&mut client, ONE_ROW, Quorum);
+            let after = house.asked_by(&mut client, ONE_ROW, Quorum);
             assert!(!after.contains(&Quorum), "{after:?}");
         }
     }
@@ -122,26 +78,26 @@ fn quorum_is_filled_and_answered_beside_one_replica_elsewhere() {
 
 #[test]
 fn quorum_passes_through_beside_as_many_replicas_elsewhere() {
-    let house = House::new("*.*=exclusive", LONG);
+    let house = house_of("*.*=exclusive", LONG);
     let mut client = house.node.client(Version::V5);
     write_rows(&mut client, "far");
     for text in READS.map(|text| text.replace("near.", "far.")) {
-        house.read(&mut client, &text, LocalQuorum);
-        assert_eq!(house.read(&mut client, &text, LocalQuorum), [], "{text}");
-        assert_eq!(house.read(&mut client, &text, Quorum), [Quorum], "{text}");
+        house.asked_by(&mut client, &text, LocalQuorum);
+        assert_eq!(house.asked_by(&mut client, &text, LocalQuorum), [], "{text}");
+        assert_eq!(house.asked_by(&mut client, &text, Quorum), [Quorum], "{text}");
     }
 }
 
 /// Others may write at a level that the database's QUORUM read sees and a fill may miss.
 #[test]
 fn quorum_over_several_data_centres_passes_through_where_others_write() {
-    let house = House::new("*.*=max-staleness=60s", LONG);
+    let house = house_of("*.*=max-staleness=60s", LONG);
     let mut client = house.node.client(Version::V5);
     write_rows(&mut client, "near");
     for text in READS {
-        house.read(&mut client, text, LocalQuorum);
-        assert_eq!(house.read(&mut client, text, LocalQuorum), [], "{text}");
-        assert_eq!(house.read(&mut client, text, Quorum), [Quorum], "{text}");
+        house.asked_by(&mut client, text, LocalQuorum);
+        assert_eq!(house.asked_by(&mut client, text, LocalQuorum), [], "{text}");
+        assert_eq!(house.asked_by(&mut client, text, Quorum), [Quorum], "{text}");
     }
 }
 
@@ -155,38 +111,38 @@ fn beside_one_of_three_replicas_elsewhere_only_one_is_a_low_level() {
         run(client, "UPDATE pair.t SET v = '2' WHERE k = 'b'", level);
         run(client, "UPDATE pair.wide SET v = '2' WHERE k = 'a' AND c = 3", level);
     };
-    let house = House::new("*.*=exclusive", LONG);
+    let house = house_of("*.*=exclusive", LONG);
     let mut client = house.node.client(Version::V5);
     write_rows(&mut client, "pair");
     for level in [Quorum, Two] {
         write(&mut client, level);
         for text in reads() {
-            let first = house.read(&mut client, &text, Quorum);
+            let first = house.asked_by(&mut client, &text, Quorum);
             assert!(first.iter().all(|at| *at == LocalQuorum), "{text} after {level:?}: {first:?}");
-            assert_eq!(house.read(&mut client, &text, Quorum), [], "{text} after {level:?}");
+            assert_eq!(house.asked_by(&mut client, &text, Quorum), [], "{text} after {level:?}");
         }
     }
     write(&mut client, One);
     for text in reads() {
         run(&mut client, &text, LocalQuorum);
-        assert_eq!(house.read(&mut client, &text, LocalQuorum), [], "{text}");
-        assert_eq!(house.read(&mut client, &text, Quorum), [Quorum], "{text}");
+        assert_eq!(house.asked_by(&mut client, &text, LocalQuorum), [], "{text}");
+        assert_eq!(house.asked_by(&mut client, &text, Quorum), [Quorum], "{text}");
     }
     // Where others write, one of them may have written at ONE.
-    let house = House::new("*.*=max-staleness=60s", LONG);
+    let house = house_of("*.*=max-staleness=60s", LONG);
     let mut client = house.node.client(Version::V5);
     write_rows(&mut client, "pair");
     for text in reads() {
-        house.read(&mut client, &text, LocalQuorum);
-        assert_eq!(house.read(&mut client, &text, LocalQuorum), [], "{text}");
-        assert_eq!(house.read(&mut client, &text, Quorum), [Quorum], "{text}");
+        house.asked_by(&mut client, &text, LocalQuorum);
+        assert_eq!(house.asked_by(&mut client, &text, LocalQuorum), [], "{text}");
+        assert_eq!(house.asked_by(&mut client, &text, Quorum), [Quorum], "{text}");
     }
 }
 
 /// The database's QUORUM read, of 3 of 4, meets a write at TWO. A fill, of 2 of 3, may not.
 #[test]
 fn after_a_write_that_a_fill_may_miss_quorum_passes_through() {
-    let house = House::new("*.*=exclusive", LONG);
+    let house = house_of("*.*=exclusive", LONG);
     let mut client = house.node.client(Version::V5);
     write_rows(&mut client, "near");
     for text in READS {
@@ -196,14 +152,14 @@ fn after_a_write_that_a_fill_may_miss_quorum_passes_through() {
     run(&mut client, "UPDATE near.wide SET v = '2' WHERE k = 'a' AND c = 3", Two);
     for text in READS {
         run(&mut client, text, LocalQuorum);
-        assert_eq!(house.read(&mut client, text, LocalQuorum), [], "{text}");
-        assert_eq!(house.read(&mut client, text, Quorum), [Quorum], "{text}");
+        assert_eq!(house.asked_by(&mut client, text, LocalQuorum), [], "{text}");
+        assert_eq!(house.asked_by(&mut client, text, Quorum), [Quorum], "{text}");
     }
 }
 
 #[test]
 fn what_was_filled_while_a_fill_may_have_missed_a_write_answers_no_quorum_read() {
-    let house = House::new("*.*=exclusive", Duration::from_secs(1));
+    let house = house_of("*.*=exclusive", Duration::from_secs(1));
     let mut client = house.node.client(Version::V5);
     for text in [ONE_ROW, "SELECT v FROM near.wide WHERE k = 'a' LIMIT 2"] {
         // Once more, should the time of doubt be over before it was filled.
@@ -212,15 +168,15 @@ fn what_was_filled_while_a_fill_may_have_missed_a_write_answers_no_quorum_read()
             run(&mut client, "UPDATE near.t SET v = '2' WHERE k = 'a'", One);
             run(&mut client, "UPDATE near.wide SET v = '2' WHERE k = 'a' AND c = 3", One);
             run(&mut client, text, LocalQuorum);
-            house.read(&mut client, text, Quorum) == [Quorum]
+            house.asked_by(&mut client, text, Quorum) == [Quorum]
         });
         let mut asked = Vec::new();
         wait_until("it is answered again", || {
-            asked = house.read(&mut client, text, Quorum);
+            asked = house.asked_by(&mut client, text, Quorum);
             asked != [Quorum]
         });
         // Not what was filled in doubt: readers at LOCAL_QUORUM still have that.
         assert_eq!(asked, [LocalQuorum], "{text}");
-        assert_eq!(house.read(&mut client, text, Quorum), [], "{text}");
+        assert_eq!(house.asked_by(&mut client, text, Quorum), [], "{text}");
     }
 }

@@ -4,6 +4,7 @@
 //! the other.
 
 mod accounts;
+mod asked_levels;
 mod awaited;
 mod cache_permission;
 mod counts;
@@ -12,6 +13,7 @@ mod doubts;
 mod forever;
 mod hedges;
 mod holders;
+mod in_vain;
 mod keys;
 mod levels;
 mod mostly_on_flash;
@@ -26,6 +28,7 @@ mod repeats_shapes;
 mod ring;
 mod ring_beside;
 mod ring_centers;
+mod ring_life;
 mod ring_schema;
 mod ring_world;
 mod several;

@@ -12,7 +12,7 @@ use afterglow::frontend::cql::cached::{
 };
 use afterglow::frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, RingSettings};
 use afterglow::hotkeys::report::HotFrontEnd;
-use afterglow::metrics::Metrics;
+use afterglow::metrics::{Metrics, RingEntry};
 use afterglow::reactor::{Bound, Driver, Reactors, ReactorsConfig};
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
@@ -245,6 +245,11 @@ impl Node {
             .lines()
             .filter(|line| !line.starts_with('#') && parts.iter().all(|p| line.contains(p)));
         matching.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+
+    /// How far it is on its way into its ring.
+    pub fn ring_entry(&self) -> RingEntry {
+        self.metrics.ring_entry()
     }
 
     /// Reads of flash that lookups needed.

@@ -19,6 +19,7 @@ use crate::pipelined::Pipelined;
 
 /// What is about one of these is the write in doubt.
 const IN_DOUBT: &str = "'in doubt'";
+const REMOVAL: &str = "TRUNCATE ks.t";
 /// Long enough for what must not happen to happen. What is right does not depend on it.
 const A_WHILE: Duration = Duration::from_millis(500);
 
@@ -39,6 +40,8 @@ enum Doing {
 struct Script {
     doing: AtomicU8,
     lease_is_mute: AtomicU8,
+    /// A removal is kept like what is in doubt.
+    keeps_removals: AtomicU8,
     kept: Mutex<Vec<Arc<Ask>>>,
 }
 
@@ -54,6 +57,10 @@ impl Script {
     fn takes(&self, ask: &Arc<Ask>) -> bool {
         if ask.text.contains("afterglow.lease") {
             return self.lease_is_mute.load(Ordering::SeqCst) > 0;
+        }
+        if ask.text == REMOVAL && self.keeps_removals.load(Ordering::SeqCst) > 0 {
+            self.kept.lock().unwrap().push(ask.clone());
+            return true;
         }
         let doing = self.doing.load(Ordering::SeqCst);
         if !ask.text.contains(IN_DOUBT) || doing == Doing::Takes as u8 {
@@ -138,9 +145,52 @@ fn what_removes_the_table_waits_for_an_attempt_that_is_under_way() {
             assert_eq!(stored(&house), None);
             assert_eq!(client.value("a"), None);
         }
-        wait_until("it is given up", || counted(&house, "afterglow_unsettled_writes_total") == 1);
+        // Or has ended before it was known whether the table would be removed.
+        let ended = ["afterglow_unsettled_writes_total", "afterglow_settled_writes_total"];
+        wait_until("it has ended", || {
+            ended.iter().map(|name| counted(&house, name)).sum::<u64>() == 1
+        });
         assert_eq!(script.kept(), 0, "it is sent no more");
     }
+}
+
+#[test]
+fn a_write_that_is_there_before_its_table_is_emptied_is_settled() {
+    let (house, script) = house(|_| ());
+    in_doubt(&mut house.node.client(Version::V5), &script);
+    script.set(Doing::Keeps);
+    wait_until("it is sent again", || script.kept() == 1);
+    let attempt = script.kept.lock().unwrap().remove(0);
+    script.keeps_removals.store(1, Ordering::SeqCst);
+    thread::scope(|scope| {
+        let removal = scope.spawn(|| house.node.client(Version::V4).run(REMOVAL));
+        wait_until("it has begun", || house.node.count(&["afterglow_writes_total", "table"]) == 1);
+        house.database.run(&attempt.text);
+        attempt.reply(Opcode::Result, &1_i32.to_be_bytes());
+        wait_until("the removal is sent", || script.kept() == 1);
+        wait_until("the write is settled", || {
+            counted(&house, "afterglow_settled_writes_total") == 1
+        });
+        let removed = script.kept.lock().unwrap().remove(0);
+        house.database.run(REMOVAL);
+        removed.reply(Opcode::Result, &1_i32.to_be_bytes());
+        removal.join().unwrap();
+    });
+    assert_eq!(counted(&house, "afterglow_unsettled_writes_total"), 0);
+    assert_eq!((stored(&house), script.kept()), (None, 0));
+}
+
+#[test]
+fn a_table_that_is_emptied_between_two_attempts_ends_the_repetition() {
+    let (house, script) = house(|_| ());
+    in_doubt(&mut house.node.client(Version::V5), &script);
+    wait_until("it is sent again", || counted(&house, "afterglow_repeated_writes_total") > 0);
+    house.node.client(Version::V4).run(REMOVAL);
+    script.set(Doing::Takes);
+    let unsettled = || counted(&house, "afterglow_unsettled_writes_total");
+    wait_until("it is given up", || unsettled() == 1);
+    assert_eq!(counted(&house, "afterglow_settled_writes_total"), 0);
+    assert_eq!(stored(&house), None, "it came back");
 }
 
 #[test]

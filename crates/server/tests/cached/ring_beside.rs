@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use afterglow::metrics::RingEntry;
 use afterglow_cql::frame::Version;
 use afterglow_loadgen::rng::Rng;
 use tempfile::TempDir;
@@ -104,6 +105,7 @@ fn replaced_one_after_the_other(seed: u64, dies: bool) {
     let done = work.run(&mut [&mut holder, &mut early], 300, &context);
     assert!(done[0] > 0 && done[1] == 0, "{context}: {done:?}");
     assert_eq!(world.node(1).hits(), 0, "{context}");
+    assert_eq!(world.node(1).ring_entry(), RingEntry::KeptOut, "{context}");
 
     drop(holder);
     if dies {

@@ -256,6 +256,39 @@ fn a_member_that_the_database_does_not_confirm_says_why() {
     assert_eq!(trouble(&world), None);
 }
 
+/// Its user has no right to change the map, as after a mistake of the operator. What it is told
+/// comes and goes with the refusal.
+#[test]
+fn a_member_whose_changes_of_the_map_are_refused_says_why_and_goes_on_when_they_no_longer_are() {
+    let refused = Arc::<AtomicBool>::default();
+    let is_refused = refused.clone();
+    let database = FakeBackend::scripted(Version::MAX, move |ask| {
+        let changes = ask.text.starts_with("UPDATE afterglow.ring");
+        let fails = is_refused.load(Ordering::SeqCst) && changes;
+        if fails {
+            ask.error(&ErrorBody::new(ErrorCode::Unauthorized, "User x has no MODIFY permission"));
+        }
+        fails
+    });
+    let mut world = World::over(furnished(database.unwrap()), 4);
+    (0..4).for_each(|member| world.start(member));
+    world.settle();
+    refused.store(true, Ordering::SeqCst);
+    world.nodes[3].take().unwrap().crash();
+    let status = |member: usize| world.node(member).ring().status();
+    let why = |member| status(member).refusal.unwrap_or_default();
+    for member in 0..3 {
+        wait_until("it says why", || why(member).contains("no MODIFY permission"));
+        assert_eq!(status(member).members.len(), 4);
+    }
+    refused.store(false, Ordering::SeqCst);
+    // One of them changes the map. The others have nothing to change, and know it all the same.
+    for member in 0..3 {
+        wait_until("the dead member is gone", || status(member).members.len() == 3);
+        wait_until("it says nothing more", || status(member).refusal.is_none());
+    }
+}
+
 /// Its address is another node's by now, or a name of several nodes. Transactions at LOCAL_SERIAL
 /// of two data centres know nothing of each other.
 #[test]

@@ -11,7 +11,7 @@ use afterglow_loadgen::cql::{ConnectOptions, Connection};
 use afterglow_testkit::fake_backend::{FakeBackend, StatementKind};
 use tempfile::TempDir;
 
-use crate::node::{Client, Setup, database, database_that_may_be_mute, one_text, wait_until};
+use crate::node::{Client, Node, Setup, database, database_that_may_be_mute, one_text, wait_until};
 
 const CLIENTS: usize = 8;
 
@@ -42,7 +42,27 @@ fn put(database: &FakeBackend, part: &str) {
 
 #[test]
 fn reads_are_answered_and_cached_while_a_node_stands_still() {
-    let (database, directory) = (database(), TempDir::new().unwrap());
+    let directory = TempDir::new().unwrap();
+    let (database, other, node, mut clients) = two_nodes(&directory);
+    for (part, still) in [("first", &other), ("second", &database)] {
+        let (asked, fills) =
+            (still.reads(), node.count(&["afterglow_fills_total", "\"installed\""]));
+        let frozen = still.freeze();
+        read_cold(&mut clients, part);
+        let rows = 8 * CLIENTS as u64;
+        assert_eq!(node.count(&["afterglow_fills_total", "\"installed\""]) - fills, rows, "{part}");
+        let hits = node.hits();
+        read_cold(&mut clients, part);
+        assert_eq!(node.hits() - hits, rows, "{part}");
+        drop(frozen);
+        wait_until("it is seen to have been asked", || still.reads() > asked);
+    }
+}
+
+/// A database of two nodes with a table that both have, an Afterglow before it, and clients whose
+/// requests have gone to both.
+fn two_nodes(directory: &TempDir) -> (FakeBackend, FakeBackend, Node, Vec<Client>) {
+    let database = database();
     let other = database.join().unwrap();
     let mut direct =
         Connection::open(&database.address().to_string(), &ConnectOptions::default()).unwrap();
@@ -57,16 +77,60 @@ fn reads_are_answered_and_cached_while_a_node_stands_still() {
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| node.client(Version::V5)).collect();
     read_cold(&mut clients, "calm");
     assert!(database.reads() > 0 && other.reads() > 0, "both nodes are asked");
+    (database, other, node, clients)
+}
+
+#[test]
+fn a_driver_learns_the_cluster_while_the_first_node_stands_still() {
+    let directory = TempDir::new().unwrap();
+    let (database, _other, node, mut clients) = two_nodes(&directory);
+    let client = &mut clients[0];
+    let local = "SELECT cluster_name FROM system.local";
+    let before = one_text(client.run(local));
+    let _frozen = database.freeze();
+    for table in ["system.local", "system.peers", "system.local"] {
+        client.run(&format!("SELECT * FROM {table}"));
+    }
+    assert_eq!(one_text(client.run(local)), before);
+    assert_eq!(one_text(node.client(Version::V5).run(local)), before, "and one that comes anew");
+}
+
+/// Nobody knows that it stands still: a PREPARE is the first that it does not answer.
+#[test]
+fn a_statement_is_prepared_by_another_node_while_one_stands_still() {
+    let directory = TempDir::new().unwrap();
+    let (_database, other, node, mut clients) = two_nodes(&directory);
+    let frozen = other.freeze();
+    for n in 0..4 {
+        clients[0].prepare(&format!("SELECT v FROM two.t WHERE k ={:n$}?", ""));
+    }
+    // A refusal is told too, though the other node might have taken it.
+    for n in 0..4 {
+        let text = format!("SELECT nothing FROM two.t WHERE k ={:n$}?", "");
+        assert!(clients[0].raw().prepare(&text).is_err(), "{text}");
+    }
+    // No connection was given up for that.
+    assert_eq!(node.count(&["afterglow_repeated_reads_total"]), 0);
+    drop(frozen);
+}
+
+#[test]
+fn what_has_no_partition_goes_past_a_node_that_is_known_to_stand_still() {
+    let directory = TempDir::new().unwrap();
+    let (database, other, _node, mut clients) = two_nodes(&directory);
     for (part, still) in [("first", &other), ("second", &database)] {
-        let (asked, fills) =
-            (still.reads(), node.count(&["afterglow_fills_total", "\"installed\""]));
+        let asked = still.reads();
         let frozen = still.freeze();
+        // It is asked, and silent when these reads have been answered by the other one.
         read_cold(&mut clients, part);
-        let rows = 8 * CLIENTS as u64;
-        assert_eq!(node.count(&["afterglow_fills_total", "\"installed\""]) - fills, rows, "{part}");
-        let hits = node.hits();
-        read_cold(&mut clients, part);
-        assert_eq!(node.hits() - hits, rows, "{part}");
+        let client = &mut clients[0];
+        for n in 0..8 {
+            let prepared = client.prepare(&format!("SELECT v FROM two.t WHERE k ={:n$}?", ""));
+            let key = format!("{part}-0-0");
+            assert_eq!(one_text(client.execute(&prepared, &[&key])), Some(key));
+            assert!(!client.run("SELECT v FROM two.t").is_empty());
+            client.run(["USE two", "USE ks"][n % 2]);
+        }
         drop(frozen);
         wait_until("it is seen to have been asked", || still.reads() > asked);
     }

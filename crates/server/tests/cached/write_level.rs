@@ -1,16 +1,14 @@
 //! `table-write-level`: the level that the database is asked for.
 
-use std::sync::{Arc, Mutex};
-
 use afterglow::config::WriteLevels;
 use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{
-    BatchKind, BatchStatement, Consistency, Query, QueryParams, StatementRef, Values, encode_batch,
+    BatchKind, BatchStatement, Consistency, QueryParams, StatementRef, Values, encode_batch,
 };
-use afterglow_testkit::fake_backend::FakeBackend;
-use tempfile::TempDir;
+use afterglow_testkit::fake_backend::Ask;
 
-use super::node::{Client, Node, Setup, direct, furnished};
+use super::asked_levels::AskedLevels;
+use super::node::Client;
 
 const SCHEMA: [&str; 5] = [
     "CREATE KEYSPACE three WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
@@ -21,52 +19,15 @@ const SCHEMA: [&str; 5] = [
     "CREATE TABLE far.t (k text PRIMARY KEY, v text)",
 ];
 
-struct House {
-    node: Node,
-    asked: Arc<Mutex<Vec<Consistency>>>,
-    _database: FakeBackend,
-    _directory: TempDir,
-}
-
-impl House {
-    fn new(rules: &[&str]) -> House {
-        let asked = Arc::<Mutex<Vec<Consistency>>>::default();
-        let seen = asked.clone();
-        let database = furnished(
-            FakeBackend::scripted(Version::MAX, move |ask| {
-                let writes = ask.text.starts_with("INSERT") && ask.opcode() == Opcode::Query;
-                if writes || matches!(ask.opcode(), Opcode::Execute | Opcode::Batch) {
-                    seen.lock().unwrap().extend(ask.consistency());
-                }
-                false
-            })
-            .unwrap(),
-        );
-        SCHEMA.iter().for_each(|text| direct(&database, text));
-        let directory = TempDir::new().unwrap();
-        let mut setup = Setup::new(directory.path(), &database, "*.*=exclusive");
-        let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-        setup.write_levels = WriteLevels { rules };
-        House { node: setup.start(), asked, _database: database, _directory: directory }
-    }
-
-    /// The levels that the database was asked for by `write`.
-    fn asked(&self, write: impl FnOnce()) -> Vec<Consistency> {
-        self.asked.lock().unwrap().clear();
-        write();
-        std::mem::take(&mut *self.asked.lock().unwrap())
-    }
-}
-
-fn insert(client: &mut Client, table: &str, level: Consistency) {
-    let text = format!("INSERT INTO {table} (k, v) VALUES ('a', 'b')");
-    let version = client.raw().version();
-    let encode = |out: &mut Vec<u8>| {
-        Query { text: &text, params: QueryParams::new(level) }.encode(version, out);
+fn house_of(rules: &[&str]) -> AskedLevels {
+    let writes = |ask: &Ask| match ask.opcode() {
+        Opcode::Query => ask.text.starts_with("INSERT"),
+        opcode => matches!(opcode, Opcode::Execute | Opcode::Batch),
     };
-    let answer = client.raw().call(Flags::NONE, Opcode::Query, encode).unwrap();
-    let said = String::from_utf8_lossy(&answer.body).into_owned();
-    assert_eq!(answer.header.opcode, Opcode::Result, "{table} at {level:?}: {said}");
+    let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    AskedLevels::new(&SCHEMA, "*.*=exclusive", writes, |setup| {
+        setup.write_levels = WriteLevels { rules };
+    })
 }
 
 fn batch(client: &mut Client, tables: &[&str], level: Consistency) {
@@ -90,7 +51,7 @@ fn batch(client: &mut Client, tables: &[&str], level: Consistency) {
 #[test]
 fn only_weak_writes_of_matching_tables_are_raised() {
     use Consistency::{All, LocalOne, LocalQuorum, One, Quorum};
-    let house = House::new(&["three.t=LOCAL_QUORUM", "far.*=LOCAL_QUORUM", "ks.*=ALL"]);
+    let house = house_of(&["three.t=LOCAL_QUORUM", "far.*=LOCAL_QUORUM", "ks.*=ALL"]);
     for version in [Version::V3, Version::V4, Version::V5] {
         let mut client = house.node.client(version);
         for (table, level, expected) in [
@@ -106,7 +67,8 @@ fn only_weak_writes_of_matching_tables_are_raised() {
             // One replica: no read misses such a write.
             ("ks.t", One, One),
         ] {
-            let asked = house.asked(|| insert(&mut client, table, level));
+            let text = format!("INSERT INTO {table} (k, v) VALUES ('a', 'b')");
+            let asked = house.asked_by(&mut client, &text, level);
             assert_eq!(asked, [expected], "{table} at {level:?}, {version:?}");
         }
         let both = ["three.other", "three.t"];

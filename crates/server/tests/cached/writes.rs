@@ -1,5 +1,9 @@
 //! What each kind of write drops.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{
@@ -7,7 +11,10 @@ use afterglow_cql::message::{
     encode_batch,
 };
 
-use crate::node::{Client, House, wait_until};
+use afterglow_testkit::fake_backend::{FakeBackend, StatementKind};
+use tempfile::TempDir;
+
+use crate::node::{Client, House, Setup, direct, furnished, wait_until};
 
 /// Rows that are cached before each write: key and clustering of `ks.wide`.
 const ROWS: [(&str, i32); 3] = [("a", 1), ("a", 2), ("b", 1)];
@@ -67,7 +74,13 @@ fn text_that_is_not_understood_drops_everything_unless_the_database_refuses_it()
     full(&mut client);
     let refused =
         |text: &'static str| move |client: &mut Client| assert!(client.try_run(text).is_err());
-    assert_eq!(dropped(&house, &mut client, refused("FROBNICATE ks.wide")), 0);
+    for text in [
+        "FROBNICATE ks.wide",
+        "INSERT INTO ks.wide (k, c, v) VALUE ('a', 1, 'x')",
+        "UPDATE ks.wide SET v = 'x'",
+    ] {
+        assert_eq!(dropped(&house, &mut client, refused(text)), 0, "{text}");
+    }
     // Not in Cassandra's grammar, so not in ours; this database takes it.
     let text = "BEGIN LOGGED BATCH DELETE FROM ks.other WHERE k = 'a'; APPLY BATCH";
     let accepted = |client: &mut Client| drop(client.run(text));
@@ -76,8 +89,86 @@ fn text_that_is_not_understood_drops_everything_unless_the_database_refuses_it()
         dropped(&house, &mut client, refused("DELETE FROM ks.wide WHERE k = 'a' AND c > 1")),
         2
     );
-    assert_eq!(dropped(&house, &mut client, refused("INSERT INTO ks.wide JSON '{}'")), 3);
-    assert_eq!(dropped(&house, &mut client, refused("DELETE FROM ks.wide WHERE v = 'old'")), 3);
+}
+
+/// Anybody who can log in may ask for them.
+#[test]
+fn what_touches_whole_tables_drops_nothing_that_the_database_has_not_changed() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    full(&mut client);
+    for text in [
+        "INSERT INTO ks.wide JSON '{}'",
+        "DELETE FROM ks.wide WHERE v = 'old'",
+        "ALTER TABLE ks.wide ADD v text",
+        "DROP TYPE ks.nothing",
+        "ALTER KEYSPACE nothing WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+    ] {
+        let refused = |client: &mut Client| assert!(client.try_run(text).is_err(), "{text}");
+        assert_eq!(dropped(&house, &mut client, refused), 0, "{text}");
+    }
+    // There is nothing to change.
+    for text in ["DROP TABLE IF EXISTS ks.nothing", "DROP KEYSPACE IF EXISTS nothing"] {
+        assert_eq!(dropped(&house, &mut client, |client| drop(client.run(text))), 0, "{text}");
+    }
+    let altered = |client: &mut Client| drop(client.run("ALTER TABLE ks.wide ADD w text"));
+    assert_eq!(dropped(&house, &mut client, altered), 3);
+}
+
+/// While it is not known whether the table is changed, nothing of it is served.
+#[test]
+fn what_touches_a_whole_table_keeps_its_rows_back_until_it_is_answered() {
+    let house = House::new("ks.*=exclusive");
+    let (mut client, mut writer) = (house.node.client(Version::V5), house.node.client(Version::V4));
+    full(&mut client);
+    client.value("bystander");
+    let refused = |client: &mut Client| {
+        let held = house.database.hold(StatementKind::Write);
+        thread::scope(|scope| {
+            let sent = scope.spawn(|| writer.try_run("DELETE FROM ks.wide WHERE v = 'old'"));
+            held.wait_for(1);
+            assert_eq!(house.reads(|| client.wide("a", 1)).0, 1, "it may be gone");
+            assert_eq!(house.reads(|| client.value("bystander")).0, 0);
+            drop(held);
+            assert!(sent.join().unwrap().is_err());
+        });
+    };
+    assert_eq!(dropped(&house, &mut client, refused), 0);
+}
+
+/// Such as while a node restarts or sheds load: whoever sends it then must not empty the cache for
+/// all others.
+#[test]
+fn text_that_is_not_understood_is_not_sent_to_a_database_that_answers_nothing_about_it() {
+    let text = "BEGIN LOGGED BATCH DELETE FROM ks.other WHERE k = 'a'; APPLY BATCH";
+    let asked = Arc::<AtomicUsize>::default();
+    let counted = asked.clone();
+    let database = FakeBackend::scripted(Version::MAX, move |ask| {
+        let is_it = ask.text.contains("BEGIN LOGGED BATCH");
+        counted.fetch_add(usize::from(is_it), Ordering::SeqCst);
+        is_it
+    });
+    let database = furnished(database.unwrap());
+    let directory = TempDir::new().unwrap();
+    let node = Setup::new(directory.path(), &database, "ks.*=exclusive").start();
+    let house = House { node, database, directory };
+    let (mut client, mut writer) = (house.node.client(Version::V5), house.node.client(Version::V5));
+    full(&mut client);
+    let lost = |client: &mut Client| {
+        thread::scope(|scope| {
+            let sent = scope.spawn(|| writer.try_run(text));
+            wait_until("it is asked about", || asked.load(Ordering::SeqCst) > 0);
+            // It is not answered, and nobody is held up.
+            assert_eq!(house.reads(|| client.wide("a", 1)).0, 0);
+            house.database.hang_up();
+            assert!(sent.join().unwrap().is_err());
+        });
+        wait_until("the nodes are connected to again", || {
+            client.try_run("SELECT v FROM ks.other WHERE k = 'not cached'").is_ok()
+        });
+    };
+    assert_eq!(dropped(&house, &mut client, lost), 0);
+    assert_eq!(house.node.count(&["afterglow_quarantines_total"]), 0);
 }
 
 #[test]
@@ -224,5 +315,30 @@ fn a_table_dropped_and_created_again_is_another() {
     client.put("a", "2");
     for _ in 0..2 {
         assert_eq!(client.value("a").as_deref(), Some("2"));
+    }
+}
+
+/// Such as a comment, an index, how it is compacted. Somebody else makes it, and events tell of it.
+#[test]
+fn a_change_of_a_table_that_touches_no_row_drops_none() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    full(&mut client);
+    let told = |client: &mut Client, change: &str, n: u32| {
+        direct(&house.database, change);
+        direct(&house.database, &format!("CREATE TABLE ks.told{n} (k text PRIMARY KEY, v text)"));
+        let read = format!("SELECT v FROM ks.told{n} WHERE k = 'a'");
+        wait_until("both are known", || house.reads(|| client.try_run(&read).is_ok()) == (0, true));
+    };
+    for (n, (change, expected)) in [
+        ("ALTER TABLE ks.wide WITH gc_grace_seconds = 5", 0),
+        ("ALTER TABLE ks.wide ADD w text", 3),
+        ("ALTER TABLE ks.wide WITH gc_grace_seconds = 864000", 0),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let change = |client: &mut Client| told(client, change, n as u32);
+        assert_eq!(dropped(&house, &mut client, change), expected, "round {n}");
     }
 }

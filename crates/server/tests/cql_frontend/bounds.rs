@@ -18,7 +18,7 @@ use crate::proxy::Proxy;
 const IN_FLIGHT: usize = 1024;
 
 /// A client of v5 that compresses.
-fn compressing(proxy: &Proxy) -> Client {
+pub fn compressing(proxy: &Proxy) -> Client {
     let mut client = Client::connect(proxy.front_end.address(), Version::V5);
     assert_eq!(client.startup_with(Some(Compression::Lz4)).header.opcode, Opcode::Ready);
     client
@@ -159,7 +159,8 @@ pub fn metric(proxy: &Proxy, name: &str) -> usize {
     line.trim().parse().unwrap()
 }
 
-const HELD: &str = r#"afterglow_client_held_bytes{frontend="cql"}"#;
+/// What clients hold.
+pub const HELD: &str = r#"afterglow_client_held_bytes{frontend="cql"}"#;
 const REFUSED: &str = r#"afterglow_client_large_requests_refused_total{frontend="cql"}"#;
 const UNREAD: &str =
     r#"afterglow_client_connections_cut_total{frontend="cql",reason="unread_answers"}"#;
@@ -242,10 +243,10 @@ fn a_request_that_finds_no_room_is_refused_and_the_connection_goes_on() {
 }
 
 /// Bytes of what `ks.big` is answered with.
-const ANSWER: usize = 8 << 20;
+pub const ANSWER: usize = 8 << 20;
 
 /// A database with a table of big rows.
-fn with_big_answers() -> FakeBackend {
+pub fn with_big_answers() -> FakeBackend {
     scripted(Version::V5, |ask| {
         let big = ask.text.contains("FROM ks.big");
         if big {

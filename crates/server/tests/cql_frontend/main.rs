@@ -8,6 +8,7 @@ mod database;
 mod events;
 mod gate;
 mod keyspaces;
+mod leaving;
 mod logins;
 mod nodes;
 mod prepared;

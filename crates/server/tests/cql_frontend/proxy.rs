@@ -91,6 +91,16 @@ impl Proxy {
         Self::whole(&[backend], Driver::Auto, Arc::new(PassThrough), shape)
     }
 
+    /// With one reactor, and something where the cache would be; tells drivers of a ring.
+    pub fn routed_in_ring(
+        backend: SocketAddr,
+        router: Arc<dyn Router>,
+        ring: RingSettings,
+    ) -> Self {
+        let shape = Shape { reactors: 1, ring, ..Shape::default() };
+        Self::whole(&[backend], Driver::Auto, router, shape)
+    }
+
     /// Which is told of several nodes.
     pub fn with_contacts(backends: &[SocketAddr], driver: Driver, router: Arc<dyn Router>) -> Self {
         Self::whole(backends, driver, router, Shape::default())

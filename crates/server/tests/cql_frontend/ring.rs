@@ -25,11 +25,14 @@ const TOLD: RingSettings = RingSettings {
     together: Duration::ZERO,
     spread: Duration::ZERO,
     least_age: Duration::from_secs(3_600),
+    linger: Duration::from_secs(3_600),
 };
 /// Connections are closed at once.
-const CLOSED: RingSettings = RingSettings { least_age: Duration::ZERO, ..TOLD };
+pub const CLOSED: RingSettings = RingSettings { least_age: Duration::ZERO, ..TOLD };
 
-const MOVED: &str = r#"afterglow_client_connections_cut_total{frontend="cql",reason="ring_moved"}"#;
+pub const OPEN: &str = r#"afterglow_client_connections_open{frontend="cql"}"#;
+pub const MOVED: &str =
+    r#"afterglow_client_connections_cut_total{frontend="cql",reason="ring_moved"}"#;
 
 fn host(n: u64) -> Uuid {
     Uuid::from_u128(u128::from(n) << 64)
@@ -54,7 +57,8 @@ fn ring(owners: [u64; 8]) -> (Map, RingView) {
     (map, view)
 }
 
-fn view(owners: [u64; 8]) -> Option<RingView> {
+/// Of those owners, as the first member sees it.
+pub fn view(owners: [u64; 8]) -> Option<RingView> {
     Some(ring(owners).1)
 }
 
@@ -97,7 +101,8 @@ fn texts(bytes: &[u8]) -> Vec<String> {
     texts
 }
 
-fn register(client: &mut Client, kinds: &[&str]) {
+/// Has the client hear of events of those kinds.
+pub fn register(client: &mut Client, kinds: &[&str]) {
     let mut body = Vec::new();
     Register::encode(kinds, &mut body);
     client.send(1, Opcode::Register, &body);

@@ -18,10 +18,20 @@ const REQUESTS: usize = 20_000;
 
 /// Answers everything in place, as a hit is answered, and notes in which order. At `ks.hold` it has
 /// the reactor stand still.
-struct InPlace {
-    order: Mutex<Vec<&'static str>>,
+pub struct InPlace {
+    pub order: Mutex<Vec<&'static str>>,
     stands: Sender<()>,
     go_on: Mutex<Receiver<()>>,
+}
+
+impl InPlace {
+    /// With what hears that the reactor stands still, and what has it go on.
+    pub fn new() -> (Arc<Self>, Receiver<()>, Sender<()>) {
+        let (stands, has_stopped) = channel();
+        let (release, go_on) = channel();
+        let (order, go_on) = (Mutex::default(), Mutex::new(go_on));
+        (Arc::new(Self { order, stands, go_on }), has_stopped, release)
+    }
 }
 
 impl Router for InPlace {
@@ -46,10 +56,7 @@ impl Router for InPlace {
 #[test]
 fn others_have_their_turn_among_the_requests_that_one_write_brings() {
     let fake = scripted(Version::V5, echo);
-    let (stands, has_stopped) = channel();
-    let (release, go_on) = channel();
-    let (order, go_on) = (Mutex::default(), Mutex::new(go_on));
-    let router = Arc::new(InPlace { order, stands, go_on });
+    let (router, has_stopped, release) = InPlace::new();
     let proxy = Proxy::routed_on_one_reactor(fake.address(), router.clone());
     let mut greedy = Client::connect(proxy.front_end.address(), Version::V5);
     assert_eq!(greedy.startup_with(Some(Compression::Lz4)).header.opcode, Opcode::Ready);

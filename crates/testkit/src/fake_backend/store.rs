@@ -33,6 +33,8 @@ pub struct Table {
     /// How many of them are the key.
     pub key_len: usize,
     pub rows: BTreeMap<Vec<Vec<u8>>, Row>,
+    /// Write time of its row in the schema's own tables: each change of it writes the whole row.
+    pub changed: i64,
     /// `gc_grace_seconds`
     pub gc_grace: i32,
     /// ScyllaDB's option; none where there is nothing in it.
@@ -43,7 +45,7 @@ impl Table {
     /// An empty table without an id.
     pub fn new(columns: Vec<Column>, key_len: usize) -> Table {
         let (id, rows, tombstone_gc) = ([0; 16], BTreeMap::new(), Vec::new());
-        Table { id, columns, key_len, rows, gc_grace: 864_000, tombstone_gc }
+        Table { id, columns, key_len, rows, changed: 0, gc_grace: 864_000, tombstone_gc }
     }
 
     /// Whether it drops tombstones as soon as it may, which is at once.
@@ -64,6 +66,8 @@ impl Table {
 #[derive(Clone, Debug, Default)]
 pub struct Keyspace {
     pub replication: Vec<(String, String)>,
+    /// As [`Table::changed`]. Each change of one of its tables writes it too.
+    pub changed: i64,
     pub tables: BTreeMap<String, Table>,
 }
 

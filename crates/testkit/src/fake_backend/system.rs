@@ -163,8 +163,8 @@ pub fn table(store: &Store, identity: &Identity, keyspace: &str, name: &str) -> 
         ("system", "peers_v2") => {
             Some(filled(PEERS_V2, others(store, identity).map(|id| peer_v2(store, id)).collect()))
         }
-        ("system_schema", "keyspaces") => Some(filled(KEYSPACES, keyspaces(store))),
-        ("system_schema", "tables") => Some(filled(TABLES, tables(store))),
+        ("system_schema", "keyspaces") => Some(written(KEYSPACES, keyspaces(store))),
+        ("system_schema", "tables") => Some(written(TABLES, tables(store))),
         ("system_schema", "columns") => Some(filled(COLUMNS, columns(store))),
         ("system_schema", other) => {
             EMPTY.iter().find(|(n, _)| *n == other).map(|(_, columns)| filled(columns, Vec::new()))
@@ -253,19 +253,20 @@ fn tokens(id: &Identity) -> Option<Vec<u8>> {
     Some(collection(1, &[&id.token.to_string()]))
 }
 
-fn keyspaces(store: &Store) -> Vec<Values> {
+fn keyspaces(store: &Store) -> Vec<(i64, Values)> {
     let row = |(name, keyspace): (&String, &Keyspace)| {
         let options: Vec<&str> =
             keyspace.replication.iter().flat_map(|(k, v)| [k.as_str(), v.as_str()]).collect();
-        vec![text(name), Some(vec![1]), Some(collection(options.len() / 2, &options))]
+        let replication = Some(collection(options.len() / 2, &options));
+        (keyspace.changed, vec![text(name), Some(vec![1]), replication])
     };
     store.keyspaces.iter().map(row).collect()
 }
 
-fn tables(store: &Store) -> Vec<Values> {
+fn tables(store: &Store) -> Vec<(i64, Values)> {
     all_tables(store)
         .map(|(keyspace, name, table)| {
-            vec![
+            let values = vec![
                 text(keyspace),
                 text(name),
                 text(""),
@@ -274,7 +275,8 @@ fn tables(store: &Store) -> Vec<Values> {
                 Some(collection(1, &["compound"])),
                 int(table.gc_grace),
                 Some(table.id.to_vec()),
-            ]
+            ];
+            (table.changed, values)
         })
         .collect()
 }
@@ -349,6 +351,11 @@ fn collection<E: AsRef<[u8]>>(count: usize, elements: &[E]) -> Vec<u8> {
 }
 
 fn filled(columns: Columns, rows: Vec<Values>) -> Table {
+    written(columns, rows.into_iter().map(|values| (0, values)).collect())
+}
+
+/// Of rows with the times at which they were written.
+fn written(columns: Columns, rows: Vec<(i64, Values)>) -> Table {
     let columns: Vec<Column> = columns
         .iter()
         .enumerate()
@@ -367,11 +374,11 @@ fn filled(columns: Columns, rows: Vec<Values>) -> Table {
         .collect();
     let key_len = columns.iter().filter(|c| c.kind != ColumnKind::Regular).count();
     let mut map = BTreeMap::new();
-    for values in rows {
+    for (timestamp, values) in rows {
         let mut row = Row::default();
         row.mark(0, None);
         row.write(values[key_len..].iter().enumerate().map(|(i, value)| {
-            (key_len + i, Cell { value: value.clone(), timestamp: 0, expires: None })
+            (key_len + i, Cell { value: value.clone(), timestamp, expires: None })
         }));
         map.insert(values[..key_len].iter().map(|v| v.clone().unwrap_or_default()).collect(), row);
     }

@@ -135,7 +135,7 @@ fn the_tables_time_to_live_is_that_of_what_is_set_and_not_of_what_is_deleted() {
 
 #[test]
 fn a_number_has_its_width() {
-    let literal = ValueSource::Literal(vec![0; 4]);
+    let literal = ValueSource::Literal([0; 4].into());
     assert_eq!(literal.number::<4>(&nothing), Some([0; 4]));
     assert_eq!(literal.number::<8>(&nothing), None);
 }

@@ -9,11 +9,14 @@ pub struct BalanceRules {
     pub busy: u32,
     /// Milliseconds.
     pub lasts: u64,
+    /// While so manieth part of the device that takes is free, what is read once moves too; 0:
+    /// never.
+    pub plenty: u32,
 }
 
 impl Default for BalanceRules {
     fn default() -> Self {
-        Self { busy: 2 * FULL_LOAD, lasts: 60_000 }
+        Self { busy: 2 * FULL_LOAD, lasts: 60_000, plenty: 8 }
     }
 }
 
@@ -57,6 +60,12 @@ pub(in crate::background) struct Balance {
 impl Balance {
     pub(in crate::background) fn new(rules: BalanceRules) -> Self {
         Self { rules, ..Self::default() }
+    }
+
+    /// How often something has to have been read before, to move. `is_free` says whether so manieth
+    /// part of the device that takes is free.
+    pub(in crate::background) fn least(&self, is_free: impl Fn(u32) -> bool) -> u8 {
+        u8::from(!is_free(self.rules.plenty))
     }
 
     /// Whether it is time for another look.
@@ -212,6 +221,15 @@ mod tests {
         assert_eq!(balance.look(0, &full), Some(&Imbalance { from: vec![0], to: 2 }));
         full[2].takes = false;
         assert_eq!(balance.look(1, &full), None, "it is full");
+    }
+
+    #[test]
+    fn what_is_read_once_moves_while_there_is_plenty_of_space() {
+        let balance = Balance::default();
+        let least = |segments: u32| balance.least(|part| segments * part >= 160);
+        assert_eq!([160, 20, 19, 0].map(least), [0, 0, 1, 1]);
+        let rules = BalanceRules { plenty: 0, ..BalanceRules::default() };
+        assert_eq!(Balance::new(rules).least(|part| 160 * part >= 160), 1, "never at first");
     }
 
     #[test]

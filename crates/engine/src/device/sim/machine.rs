@@ -55,6 +55,12 @@ pub(crate) struct Machine {
     /// The background work makes a step, which must not block.
     #[cfg(test)]
     pub(super) in_background: bool,
+    /// A cache is being opened, which waits for no device for ever.
+    #[cfg(test)]
+    pub(super) opening: bool,
+    /// A device that falls mute while a cache is opened, and what it still answers before.
+    #[cfg(test)]
+    pub(super) hang: Option<(DeviceId, u64)>,
     /// What happens in the middle of the next blocking read.
     #[cfg(test)]
     pub(super) interruption: Option<Interruption>,
@@ -97,6 +103,20 @@ impl Machine {
     /// Whether a handle of this life still reaches the machine.
     pub(crate) fn reaches(&self, life: u64) -> bool {
         !self.down && self.life == life
+    }
+
+    /// Counts what a device is asked for. Whether it does not answer while a cache is opened.
+    #[cfg(test)]
+    pub(super) fn hangs_opening(&mut self, device: DeviceId) -> bool {
+        if !self.opening {
+            return false;
+        }
+        match &mut self.hang {
+            Some((mute, 0)) if *mute == device => self.devices[usize::from(device.0)].mute = true,
+            Some((mute, after)) if *mute == device => *after -= 1,
+            _ => {}
+        }
+        self.devices[usize::from(device.0)].mute
     }
 
     /// Counts an effect a handle of this life is about to have.
@@ -155,6 +175,10 @@ impl SimMachine {
             queues: 0,
             #[cfg(test)]
             in_background: false,
+            #[cfg(test)]
+            opening: false,
+            #[cfg(test)]
+            hang: None,
             #[cfg(test)]
             interruption: None,
             #[cfg(test)]
@@ -270,6 +294,25 @@ impl SimMachine {
     #[cfg(test)]
     pub(crate) fn set_mute(&self, device: DeviceId, mute: bool) {
         self.lock().devices[usize::from(device.0)].mute = mute;
+    }
+
+    /// A device falls mute in the middle of the next opening, once it was asked so often.
+    #[cfg(test)]
+    pub(crate) fn hang_while_opening(&self, device: DeviceId, after: u64) {
+        self.lock().hang = Some((device, after));
+    }
+
+    /// A cache is being opened, or no more. Says whether a device fell mute meanwhile.
+    #[cfg(test)]
+    pub(crate) fn set_opening(&self, opening: bool) -> bool {
+        let state = &mut *self.lock();
+        state.opening = opening;
+        let has_hung =
+            state.hang.is_some_and(|(device, _)| state.devices[usize::from(device.0)].mute);
+        if !opening {
+            state.hang = None;
+        }
+        has_hung
     }
 
     /// Writes to these bytes of a device fail from now on.

@@ -13,6 +13,8 @@ use super::faults::SimIo;
 use super::machine::{Machine, Moment, SimMachine, crashed, eio};
 use super::pending::PendingIo;
 use super::random::SimRandom;
+#[cfg(test)]
+use crate::device::no_answer;
 use crate::device::{
     AlignedBuf, DeviceId, DeviceInfo, DeviceSet, Disk, Done, Io, IoKind, IoOutput, WriteBuf, check,
     check_io,
@@ -36,6 +38,12 @@ impl SimMachine {
     #[must_use]
     pub fn device_set(&self) -> Arc<dyn DeviceSet> {
         Arc::new(SimDevices::new(self))
+    }
+
+    /// The same for an opening: reads of a device that does not answer end.
+    #[cfg(test)]
+    pub(crate) fn patient_set(&self) -> Arc<dyn DeviceSet> {
+        Arc::new(SimDevices::patient(self))
     }
 }
 
@@ -95,10 +103,18 @@ impl Disk for SimDisk {
 
     /// There is no time here: the same as `wait(1, out)`.
     fn wait_for(&mut self, _limit: Duration, out: &mut Vec<Done>) {
-        self.wait(1, out);
+        self.wait_for_turns(1, out);
     }
 
     fn wait(&mut self, at_least: usize, out: &mut Vec<Done>) {
+        #[cfg(test)]
+        assert!(!self.machine.lock().opening, "an opening waits without a limit");
+        self.wait_for_turns(at_least, out);
+    }
+}
+
+impl SimDisk {
+    fn wait_for_turns(&mut self, at_least: usize, out: &mut Vec<Done>) {
         let before = out.len();
         let wanted = before + at_least.min(self.in_flight);
         out.append(&mut self.refused);
@@ -125,9 +141,7 @@ impl Disk for SimDisk {
         }
         self.in_flight -= out.len() - before;
     }
-}
 
-impl SimDisk {
     /// Has I/Os of the backlog begin for which there is a place.
     fn fill(&mut self) {
         while self.pending() < DEPTH {
@@ -144,6 +158,8 @@ impl SimDisk {
     fn begin(&mut self, io: Io) {
         let machine = self.machine.clone();
         let state = &mut *machine.lock();
+        #[cfg(test)]
+        state.hangs_opening(io.device);
         if state.effect(self.life) == Moment::Dead {
             return self.refuse(io.id, crashed());
         }
@@ -173,7 +189,7 @@ impl Drop for SimDisk {
     /// As with real queues, what is in flight is finished first.
     fn drop(&mut self) {
         let mut out = Vec::new();
-        self.wait(self.in_flight, &mut out);
+        self.wait_for_turns(self.in_flight, &mut out);
     }
 }
 
@@ -383,14 +399,28 @@ pub(super) struct SimDevices {
     machine: SimMachine,
     infos: Vec<DeviceInfo>,
     life: u64,
+    /// Its reads end although a device does not answer.
+    #[cfg(test)]
+    patient: bool,
 }
 
 impl SimDevices {
+    #[cfg(test)]
+    fn patient(machine: &SimMachine) -> Self {
+        Self { patient: true, ..Self::new(machine) }
+    }
+
     pub(super) fn new(machine: &SimMachine) -> Self {
         let state = machine.lock();
         let (infos, life) = (state.infos.clone(), state.life);
         drop(state);
-        Self { machine: machine.clone(), infos, life }
+        Self {
+            machine: machine.clone(),
+            infos,
+            life,
+            #[cfg(test)]
+            patient: false,
+        }
     }
 }
 
@@ -411,6 +441,10 @@ impl DeviceSet for SimDevices {
         {
             let hangs = state.in_background && state.devices[usize::from(device.0)].mute;
             assert!(!hangs, "the background work waits for a device that does not answer");
+            if state.hangs_opening(device) {
+                assert!(self.patient, "an opening waits for a device that does not answer");
+                return Err(no_answer());
+            }
         }
         state.read(device, offset, len)
     }

@@ -201,3 +201,47 @@ impl CqlFrontEnd {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::frontend::cql::router::PassThrough;
+    use crate::reactor::{Driver, ReactorsConfig};
+
+    #[test]
+    fn a_connection_that_comes_once_the_end_has_begun_is_closed() {
+        let config = ReactorsConfig { threads: Some(1), driver: Driver::Auto };
+        let reactors = Reactors::start(&config).unwrap();
+        let backend = TcpListener::bind("127.0.0.1:0").unwrap();
+        let config = CqlFrontEndConfig {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            backends: vec![backend.local_addr().unwrap().to_string().parse().unwrap()],
+            credentials: None,
+            tls: None,
+            backend_tls: None,
+            advertise: None,
+            host_id: None,
+            ring: RingSettings::default(),
+            plans: None,
+            metrics: Arc::default(),
+            router: Arc::new(PassThrough),
+        };
+        let front_end = CqlFrontEnd::start(config, &reactors).unwrap();
+        let served = front_end.front_end().clone();
+        assert!(front_end.drain(Duration::from_secs(60)));
+        // It was accepted before, and reaches its reactor after all clients were told to stop.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, peer) = listener.accept().unwrap();
+        reactors.spawn_on(0, move || async move {
+            let stream = compio::net::TcpStream::from_std(accepted).unwrap();
+            session::serve(served, Arc::new(PassThrough), stream, peer, ()).await;
+        });
+        client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        assert_eq!(client.read(&mut [0]).expect("it is closed"), 0);
+        reactors.shutdown();
+    }
+}

@@ -51,7 +51,7 @@ pub trait ConnectedClient {
     fn stop_reading(&self);
 
     /// Has the driver behind it make a new connection: ends this one when it has its answers.
-    fn connect_anew(&self);
+    fn connect_anew(self: Rc<Self>);
 
     /// Ends its connection.
     fn abort(&self);
@@ -193,7 +193,7 @@ impl CqlReactorState {
 
     /// The plan of a prepared statement in the newest schema.
     pub fn plan_of(&self, prepared: &Prepared) -> Arc<Plan> {
-        prepared.plan(&self.newest())
+        self.front_end.prepared.plan(prepared, &self.newest())
     }
 
     fn newest(&self) -> RefMut<'_, Arc<Schema>> {
@@ -282,7 +282,8 @@ impl Plans {
         }
         let plan =
             self.old.get_mut(keyspace).and_then(|texts| texts.remove(text)).unwrap_or_else(make);
-        self.young_bytes += OVERHEAD + keyspace.len() + text.len();
+        // The text is there as the key, and in the plan's literals and names.
+        self.young_bytes += OVERHEAD + keyspace.len() + 2 * text.len() + plan.weight();
         self.young.entry(keyspace.into()).or_default().insert(text.into(), plan.clone());
         if self.young_bytes > PLANNED {
             self.old = std::mem::take(&mut self.young);
@@ -316,6 +317,17 @@ mod tests {
             plan()
         });
         assert!(again, "two rounds without use");
+    }
+
+    #[test]
+    fn plans_that_hold_more_than_their_texts_do_not_fill_the_memory() {
+        const EIGHTH: usize = PLANNED / 8;
+        let mut plans = Plans::default();
+        for n in 0..64 {
+            plans.get(&n.to_string(), None, || Arc::new(Plan::Use("x".repeat(EIGHTH))));
+            let kept = [&plans.young, &plans.old].map(|half| half.values().map(HashMap::len).sum());
+            assert!(kept.iter().all(|count: &usize| *count <= 8), "{kept:?}");
+        }
     }
 
     #[test]

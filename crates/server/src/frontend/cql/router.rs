@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::SchemaChange;
+use afterglow_cql::schema::Schema;
 
 use crate::frontend::cql::client::request::{Operation, Request};
 use crate::frontend::cql::cluster::events::{ClusterListener, ControlState};
@@ -45,6 +46,18 @@ pub trait Router: Send + Sync + 'static {
         let _ = (change, schema);
     }
 
+    /// The schema has been read anew, and `now` is about to be the newest snapshot after `before`.
+    fn schema_read(&self, before: &Schema, now: &Schema) {
+        let _ = (before, now);
+    }
+
+    /// There is a control connection again, and this is what it has read. Changes that came before
+    /// were not told, perhaps. `version`: the `schema_version` of the node before that, equal only
+    /// for equal schemas.
+    fn schema_found(&self, found: &Schema, version: Option<String>) {
+        let _ = (found, version);
+    }
+
     /// Whether changes of the schema are heard of. When they are no longer, everything cached is in
     /// doubt.
     fn control(&self, state: ControlState) {
@@ -62,6 +75,14 @@ pub trait Router: Send + Sync + 'static {
 impl ClusterListener for Arc<dyn Router> {
     fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore) {
         Router::schema_changed(&**self, change, schema);
+    }
+
+    fn schema_read(&self, before: &Schema, now: &Schema) {
+        Router::schema_read(&**self, before, now);
+    }
+
+    fn schema_found(&self, found: &Schema, version: Option<String>) {
+        Router::schema_found(&**self, found, version);
     }
 
     fn control(&self, state: ControlState) {

@@ -4,12 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use afterglow_cql::frame::{Envelope, Version};
 use afterglow_cql::message::AuthResponse;
-use afterglow_cql::schema::Schema;
 use futures_channel::{mpsc, oneshot};
 use parking_lot::{Mutex, RwLock};
 use uuid::Uuid;
@@ -102,6 +101,11 @@ impl CqlShared {
     /// What is known of the database.
     pub fn cluster(&self) -> Cluster {
         *self.cluster.read()
+    }
+
+    /// Whether no client is served any more but for the answers that are due.
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
     }
 
     pub(super) fn set_cluster(&self, now: Cluster) -> Cluster {
@@ -197,18 +201,21 @@ impl CqlShared {
         }
     }
 
-    /// Updates the schema snapshot to what the database has now. If that takes too long, the schema
-    /// counts as unknown until it has been loaded. That is slower but never wrong.
+    /// Updates the schema snapshot to what the database has now. If that takes too long, or nobody
+    /// can, no read is answered by a snapshot until one has been read that has the change. That is
+    /// slower but never wrong.
     pub async fn refresh_schema(&self) {
+        let change = self.schema.note_change();
         let (done, wait) = oneshot::channel();
         let sent = self
             .refresh
             .lock()
             .as_ref()
             .is_some_and(|requests| requests.unbounded_send(done).is_ok());
-        if !sent || !matches!(compio::time::timeout(REFRESH_TIMEOUT, wait).await, Ok(Ok(()))) {
+        let done = sent && matches!(compio::time::timeout(REFRESH_TIMEOUT, wait).await, Ok(Ok(())));
+        // The race: it may have been read just now.
+        if !done && self.schema.require(change) {
             tracing::warn!("the schema could not be read in time: nothing is cached until it is");
-            self.schema.publish(Schema::default());
         }
     }
 }

@@ -3,8 +3,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::BuildHasher;
 use std::rc::Rc;
+
+use foldhash::fast::FixedState;
 
 use super::budget::BufferShare;
 use super::line::Signal;
@@ -76,9 +78,7 @@ struct Waits {
 
 /// What keys are told apart by. Two that agree only wait for each other.
 fn mark(key: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(key);
-    hasher.finish()
+    FixedState::default().hash_one(key)
 }
 
 /// The duty to give an answer. Dropped without one, it ends the connection, for nobody could tell

@@ -63,6 +63,12 @@ impl BufferBudget {
         self.bytes.used()
     }
 
+    /// How many wait for bytes.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.bytes.waiting()
+    }
+
     /// A connection comes.
     pub fn share(self: &Rc<Self>) -> BufferShare {
         let (held, bytes, answers) = Default::default();

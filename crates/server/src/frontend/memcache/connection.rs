@@ -116,6 +116,7 @@ pub async fn serve<S: Stream>(
             .parting(front_end.config.parting),
         session: MemcacheSession::new(reactor_state.clone(), answers.clone()),
         stream,
+        reader: None,
         transport: greeted.transport,
         info: info.clone(),
         answers,
@@ -166,6 +167,9 @@ async fn greet<S: Stream>(
 
 struct MemcacheConnection<S> {
     stream: S,
+    /// The handle that reads, while it does not. Each read tells it whether the socket is empty
+    /// now: then the next one waits for bytes without a look at the socket. Clones are not told.
+    reader: Option<S>,
     transport: TlsOrPlain,
     info: Rc<Info>,
     decoder: Decoder,
@@ -323,7 +327,16 @@ impl<S: Stream> MemcacheConnection<S> {
             }
             self.start += len;
             done += 1;
+            let most = REQUESTS_PER_EVENT.saturating_sub(done) as usize;
+            let is_get = kind == Some(RequestKind::Get);
+            self.session.prefetch_ahead(&self.input[self.start..], is_get, most);
         };
+        self.end_turn(began, done);
+        step
+    }
+
+    /// So many requests were carried out since `began`.
+    fn end_turn(&mut self, began: Instant, done: u64) {
         self.answers.end_turn();
         if done > 0 {
             self.info.last_request.set(self.session.reactor_state.front_end.store.now());
@@ -332,7 +345,6 @@ impl<S: Stream> MemcacheConnection<S> {
         if !at_once.is_empty() {
             at_once.record(began.elapsed(), &reactor_state.metrics);
         }
-        step
     }
 
     /// Sends whatever can be sent; how many bytes that was.
@@ -414,9 +426,12 @@ impl<S: Stream> MemcacheConnection<S> {
                 true => Vec::with_capacity(2 * READ_BUFFER),
                 false => std::mem::take(&mut self.input),
             };
-            let mut stream = self.stream.clone();
-            let mut reading = std::pin::pin!(async move { stream.append(buffer).await });
-            let BufResult(result, buffer) = loop {
+            let mut reader = self.reader.take().unwrap_or_else(|| self.stream.clone());
+            let mut reading = std::pin::pin!(async move {
+                let read = reader.append(buffer).await;
+                (read, reader)
+            });
+            let (BufResult(result, buffer), reader) = loop {
                 if self.answers.is_complete() {
                     break reading.as_mut().await;
                 }
@@ -427,6 +442,7 @@ impl<S: Stream> MemcacheConnection<S> {
                     Either::Right(_) => self.send().await?,
                 };
             };
+            self.reader = Some(reader);
             let read = result?;
             self.session.reactor_state.metrics.bytes_received.add(read as u64);
             self.info.moved.set(self.session.reactor_state.front_end.store.now());

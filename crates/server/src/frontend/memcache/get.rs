@@ -2,11 +2,12 @@
 //! its own. [`perform`](super::perform) calls them, [`answers`](super::answers) takes the answer.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use afterglow_engine::device::AlignedBuf;
 use afterglow_engine::{FlashRead, Hit, Lookup, MissReason, PREFETCHED};
-use afterglow_memcache::{Action, Get, Keys, Operation, Outcome, Reply};
+use afterglow_memcache::{Action, Get, Keys, Operation, Outcome, Reply, keys_ahead};
 
 use super::answers::Slot;
 use super::driving::begin;
@@ -25,11 +26,12 @@ use crate::slow_log::SlowRequest;
 impl MemcacheSession {
     /// Answers the keys of one command in their order. Continues where it was blocked.
     pub(super) fn retrieve(&mut self, keys: Keys<'_>, get: Get, reply: &Reply<'_>) -> Performed {
-        let mut ahead = keys.iter().skip(self.resume);
+        let mut ahead = keys.iter().skip(self.announced);
         let several = get.is_plain() && keys.iter().nth(1).is_some();
         for (number, key) in keys.iter().enumerate().skip(self.resume) {
-            if several && (number - self.resume).is_multiple_of(PREFETCHED) {
-                self.store().objects.prefetch(ahead.by_ref());
+            if several && number == self.announced {
+                self.store().prefetch(ahead.by_ref());
+                self.announced += PREFETCHED;
             }
             let performed = match get.is_plain() {
                 true => self.get(key, get, reply),
@@ -47,9 +49,34 @@ impl MemcacheSession {
                 return performed;
             }
         }
-        self.resume = 0;
+        (self.resume, self.announced) = (0, 0);
         self.answers.push(|out| out.extend_from_slice(Reply::END));
         Performed::Done
+    }
+
+    /// A request was carried out: a get if `is_get`. `input` has come behind it. Behind a get, gets
+    /// of one object are asked of memory together, at most `most`. Not while that was done for some
+    /// of them.
+    pub(super) fn prefetch_ahead(&mut self, input: &[u8], is_get: bool, most: usize) {
+        self.ahead = match self.ahead {
+            0 | 1 if is_get => self.prefetch_gets(input, most),
+            ahead => ahead.saturating_sub(1),
+        };
+    }
+
+    /// Asks memory for gets of one object at the front of `input`, at most `most`; how many.
+    fn prefetch_gets(&self, input: &[u8], most: usize) -> usize {
+        let mut keys = [&[][..]; PREFETCHED];
+        let mut len = 0;
+        for (place, key) in keys.iter_mut().take(most).zip(keys_ahead(input)) {
+            *place = key;
+            len += 1;
+        }
+        // One alone would be waited for as long here as when it is carried out.
+        if len > 1 {
+            self.store().prefetch(keys[..len].iter().copied());
+        }
+        len
     }
 
     /// A read that changes nothing.
@@ -62,7 +89,7 @@ impl MemcacheSession {
                 if object::is_in_parts(&hit) && !(get.can_win && Store::read_changes(&hit)) =>
             {
                 let slot = self.answers.reserve(key, false, 0);
-                let task = self.read_task(key, get, reply);
+                let task = self.read_task(key.into(), get, reply);
                 compio::runtime::spawn(task.in_parts(hit, slot, Duration::ZERO)).detach();
                 Performed::Done
             }
@@ -111,17 +138,17 @@ impl MemcacheSession {
                 // Before it is counted as held: what is kept for reads shrinks by what others hold.
                 let buf = AlignedBuf::for_read(read.len() as usize);
                 let slot = self.answers.reserve(key, false, held);
-                let task = self.read_task(key, get, reply);
+                let task = self.read_task(read.key().clone(), get, reply);
                 compio::runtime::spawn(task.run(read, buf, slot)).detach();
                 Performed::Done
             }
         }
     }
 
-    fn read_task(&self, key: &[u8], get: Get, reply: &Reply<'_>) -> ReadTask {
+    fn read_task(&self, key: Arc<[u8]>, get: Get, reply: &Reply<'_>) -> ReadTask {
         ReadTask {
             reactor_state: self.reactor_state.clone(),
-            key: key.into(),
+            key,
             get,
             reply: reply.clone().into_owned(),
             received: self.received,
@@ -183,7 +210,7 @@ fn get_answer(
 /// A read that waits for flash.
 struct ReadTask {
     reactor_state: Rc<MemcacheReactorState>,
-    key: Box<[u8]>,
+    key: Arc<[u8]>,
     get: Get,
     reply: Reply<'static>,
     received: Instant,
@@ -221,8 +248,7 @@ impl ReadTask {
             && get.can_win
             && Store::read_changes(hit)
         {
-            let operation =
-                Operation { key: key.into_vec().into(), action: Action::Get(get), reply };
+            let operation = Operation { key: key.to_vec().into(), action: Action::Get(get), reply };
             let operation = Rc::new(operation);
             let modify = begin(&reactor_state, &operation, |_| true);
             // Rare and large, so it is boxed: the future of every read stays small and cheap to

@@ -155,12 +155,52 @@ struct Writer<'a> {
     buf: Vec<u8>,
     next: u32,
     pending: Vec<Pending<PutOutcome>>,
+    #[cfg(test)]
+    _counted: CountedWriter,
+}
+
+/// Counts the writers that there are on a thread.
+#[cfg(test)]
+struct CountedWriter;
+
+#[cfg(test)]
+thread_local! {
+    static WRITERS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+impl CountedWriter {
+    fn new() -> Self {
+        WRITERS.set(WRITERS.get() + 1);
+        CountedWriter
+    }
+}
+
+#[cfg(test)]
+impl Drop for CountedWriter {
+    fn drop(&mut self) {
+        WRITERS.set(WRITERS.get() - 1);
+    }
+}
+
+/// Buffers that this thread has allocated for joins, and not freed yet.
+#[cfg(test)]
+pub fn buffers() -> usize {
+    WRITERS.get()
 }
 
 impl<'a> Writer<'a> {
     fn new(reactor_state: &'a Rc<MemcacheReactorState>, head: Head) -> Self {
         let buf = Vec::with_capacity(reactor_state.front_end.store.parts.part());
-        Writer { reactor_state, head, buf, next: 0, pending: Vec::new() }
+        Writer {
+            reactor_state,
+            head,
+            buf,
+            next: 0,
+            pending: Vec::new(),
+            #[cfg(test)]
+            _counted: CountedWriter::new(),
+        }
     }
 
     async fn add(&mut self, mut bytes: &[u8]) -> Result<(), MissReason> {

@@ -172,6 +172,12 @@ impl Line {
         self.used.get()
     }
 
+    /// How many wait.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.waiters.borrow().len()
+    }
+
     /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
         self.waiters.borrow().is_empty()

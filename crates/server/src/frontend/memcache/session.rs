@@ -41,6 +41,12 @@ pub struct MemcacheSession {
     pub(super) room: Rc<Room>,
     /// Keys of a retrieval that are done with already.
     pub(super) resume: usize,
+    /// Keys of that retrieval that memory has been asked for.
+    pub(super) announced: usize,
+    /// Requests of one key that come next and that memory has been asked for, the one that was
+    /// carried out last included. It is kept while the connection waits, so that none is asked for
+    /// again at each wake.
+    pub(super) ahead: usize,
     /// A value that comes in parts.
     pub(super) receiving: Option<Receiving>,
     /// A dump under way.
@@ -59,6 +65,8 @@ impl MemcacheSession {
             room: Room::new(answers.clone()),
             answers,
             resume: 0,
+            announced: 0,
+            ahead: 0,
             receiving: None,
             dump: None,
             received: Instant::now(),

@@ -80,6 +80,18 @@ impl FoundBefore {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The keys that memory was asked for on this thread.
+    static ANNOUNCED: std::cell::RefCell<Vec<Vec<u8>>> = std::cell::RefCell::default();
+}
+
+/// The keys that memory was asked for on this thread since the last call.
+#[cfg(test)]
+pub fn take_announced() -> Vec<Vec<u8>> {
+    ANNOUNCED.take()
+}
+
 impl Store {
     /// Over a namespace and that of the parts, with what the last run left in the data directory,
     /// for objects that count `max_item` bytes at most, and `whole` with a value in one piece.
@@ -107,6 +119,13 @@ impl Store {
             store.flush.forget();
         }
         Ok(store)
+    }
+
+    /// Asks memory for what look-ups of these keys need, as [`Namespace::prefetch`] has it.
+    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        #[cfg(test)]
+        let keys = keys.inspect(|key| ANNOUNCED.with_borrow_mut(|all| all.push(key.to_vec())));
+        self.objects.prefetch(keys);
     }
 
     /// Objects ever stored.

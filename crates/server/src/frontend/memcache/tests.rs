@@ -28,6 +28,7 @@ use super::shared::MemcacheShared;
 use super::*;
 use crate::reactor::{Driver, Reactors, ReactorsConfig};
 
+mod ahead;
 mod changes;
 mod dumps;
 mod large;
@@ -49,6 +50,8 @@ struct Held {
     /// Reads that have come.
     begun: usize,
     open: bool,
+    /// So many that have come may be given back meanwhile.
+    may_end: usize,
     /// Every read fails.
     broken: bool,
 }
@@ -68,6 +71,12 @@ impl Slow {
         self.changed.notify_all();
     }
 
+    /// One of the reads that have come is given back.
+    fn release_one(&self) {
+        self.state.lock().may_end += 1;
+        self.changed.notify_all();
+    }
+
     fn release(&self) {
         self.state.lock().open = true;
         self.changed.notify_all();
@@ -83,7 +92,8 @@ impl DeviceSet for Slow {
         let mut state = self.state.lock();
         state.begun += 1;
         self.changed.notify_all();
-        self.changed.wait_while(&mut state, |state| !state.open);
+        self.changed.wait_while(&mut state, |state| !state.open && state.may_end == 0);
+        state.may_end = state.may_end.saturating_sub(1);
         let broken = state.broken;
         drop(state);
         if broken {
@@ -139,6 +149,11 @@ fn config(dir: &TempDir) -> MemcacheFrontEndConfig {
 
 impl Opened {
     fn new(cold: usize) -> Opened {
+        Opened::with_buffers(cold, 1 << 20)
+    }
+
+    /// With so much memory for what is under way.
+    fn with_buffers(cold: usize, buffers: usize) -> Opened {
         let dir = tempfile::tempdir().unwrap();
         let open = || {
             let device = DeviceConfig { path: dir.path().join("flash"), size: 32 << 20 };
@@ -168,8 +183,9 @@ impl Opened {
         let slow =
             Slow { devices: cache.devices(), state: Mutex::default(), changed: Condvar::default() };
         let slow = Arc::new(slow);
+        let config = MemcacheFrontEndConfig { buffers, ..config(&dir) };
         let front_end =
-            MemcacheFrontEnd::start_over(slow.clone(), config(&dir), &cache, &reactors).unwrap();
+            MemcacheFrontEnd::start_over(slow.clone(), config, &cache, &reactors).unwrap();
         let mut client = connect(&front_end);
         client.send("set warm 0 0 2\r\nhi\r\n");
         assert_eq!(client.line(), "STORED");

@@ -1,7 +1,5 @@
 //! Statements that change the schema.
 
-use std::collections::BTreeMap;
-
 use afterglow_cql::error::ErrorCode;
 
 use super::context::{Context, Done, Reply, no_table};
@@ -39,7 +37,8 @@ pub fn alter(store: &mut Store, statement: &Statement, context: &Context<'_>) ->
                 };
             }
             let replication = replication.clone();
-            store.keyspaces.insert(name.clone(), Keyspace { replication, tables: BTreeMap::new() });
+            let made = Keyspace { replication, ..Keyspace::default() };
+            store.keyspaces.insert(name.clone(), made);
             changed("CREATED", name, None)
         }
         Statement::AlterKeyspace { name, replication } => {
@@ -89,7 +88,18 @@ pub fn alter(store: &mut Store, statement: &Statement, context: &Context<'_>) ->
         _ => return Err(Refusal::invalid("the fake backend cannot do this")),
     };
     store.schema_version += 1;
+    note_time(store, &reply);
     Ok(reply)
+}
+
+/// The schema's own tables show when they were written.
+fn note_time(store: &mut Store, reply: &Reply) {
+    let Reply::SchemaChange { keyspace, table, .. } = reply else { return };
+    let now = store.schema_version as i64;
+    let Some(keyspace) = store.keyspaces.get_mut(keyspace) else { return };
+    keyspace.changed = now;
+    let table = table.as_ref().and_then(|table| keyspace.tables.get_mut(table));
+    table.into_iter().for_each(|table| table.changed = now);
 }
 
 /// What a table is altered by: an option, or another column.

@@ -55,9 +55,9 @@ impl SoughtUnit<'_> {
         let Some(hears) = hears.filter(|_| waits) else { return Waited::Not };
         began();
         let brought = compio::time::timeout(Duration::from_millis(AWAITED_FOR), hears).await;
-        let unit = brought.ok().and_then(Result::ok).and_then(|brought| brought.unit());
+        let unit = brought.ok().and_then(Result::ok).and_then(|brought| brought.unit(*fingerprint));
         // The lease may have ended while the read waited.
         let may = |_: &Unit| cache.row_permission(table, key) == Ok(permission);
-        unit.filter(is_same).filter(may).map_or(Waited::InVain, Waited::Unit)
+        unit.filter(may).map_or(Waited::InVain, Waited::Unit)
     }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use afterglow_cql::error::ErrorCode;
 use afterglow_cql::message::Consistency;
 use afterglow_cql::plan::SchemaView;
 use afterglow_rowcache::claims::Claims;
@@ -21,7 +20,7 @@ use uuid::Uuid;
 
 use super::super::{Backend, Cluster, CqlShared, LeftNodes, NodeId};
 use super::FillWaiter;
-use super::own_query::{NoResult, call, execute, query};
+use super::own_query::{NoResult, call, execute, query, remedy};
 use super::ring::is_ring;
 use super::setting::setting_of;
 use super::state::CachedState;
@@ -57,31 +56,6 @@ pub(super) struct Keeper {
     holder: Option<Uuid>,
     /// What was told of why the lease cannot be had, since the database last answered.
     troubles: Vec<NoResult>,
-}
-
-/// What to do when the database answers a statement about the lease with this.
-fn remedy(code: Option<ErrorCode>) -> &'static str {
-    match code {
-        Some(ErrorCode::Unauthorized) => {
-            "Let the user of --backend-credentials SELECT and MODIFY the keyspace `afterglow`, and CREATE it where it is not there"
-        }
-        Some(
-            ErrorCode::Unavailable
-            | ErrorCode::ReadTimeout
-            | ErrorCode::WriteTimeout
-            | ErrorCode::ReadFailure
-            | ErrorCode::WriteFailure
-            | ErrorCode::CasWriteUnknown,
-        ) => {
-            "Lightweight transactions need most replicas of the keyspace `afterglow`: see which nodes are away, or give the keyspace no more replicas than there are nodes (ALTER KEYSPACE)"
-        }
-        Some(ErrorCode::Invalid | ErrorCode::Config) => {
-            "The keyspace `afterglow` must take lightweight transactions. If it was dropped, stop all instances and start them again: one makes it when it starts"
-        }
-        _ => {
-            "An instance makes the keyspace `afterglow` when it starts, where it may, and needs SELECT and MODIFY on it"
-        }
-    }
 }
 
 /// What the database has told of its lightweight transactions.
@@ -244,21 +218,15 @@ impl Keeper {
         noted.map_err(|error| format!("the instance file cannot be written: {error}"))?;
         let text = request.cql(self.claims.config());
         let fetched = query(backend, &text, Consistency::Quorum).await?;
-        let mut rows = fetched.rows();
         if request != Request::Read {
-            let applied = rows.next().and_then(|row| Some(row.bytes("[applied]")? == [1]));
-            return Ok(Answer::Applied(applied.ok_or(DAMAGED)?));
+            return Ok(Answer::Applied(fetched.applied().ok_or(DAMAGED)?));
         }
         let uuid = |bytes: Option<&[u8]>| bytes.and_then(|bytes| Uuid::from_slice(bytes).ok());
-        Ok(Answer::Row(match rows.next() {
+        Ok(Answer::Row(match fetched.rows().next() {
             None => None,
             Some(row) => Some(LeaseRow {
                 owner: uuid(row.bytes("owner")),
-                epoch: row
-                    .bytes("epoch")
-                    .and_then(|bytes| bytes.try_into().ok())
-                    .map(i64::from_be_bytes)
-                    .ok_or(DAMAGED)?,
+                epoch: row.bigint("epoch").ok_or(DAMAGED)?,
                 last_owner: uuid(row.bytes("last_owner")),
             }),
         }))
@@ -375,6 +343,5 @@ pub(super) fn policies_text(policies: &crate::config::TablePolicies) -> String {
 /// acknowledged at ONE may be anywhere.
 async fn settled_epoch(backend: &Backend) -> Option<i64> {
     let read = query(backend, READ_SETTLED, Consistency::Quorum).await.ok()?;
-    let epoch = read.rows().next()?.bytes("epoch")?.try_into().ok()?;
-    Some(i64::from_be_bytes(epoch))
+    read.rows().next()?.bigint("epoch")
 }

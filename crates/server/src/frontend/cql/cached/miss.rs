@@ -139,7 +139,10 @@ impl Filler<'_> {
             Join::Wait => {
                 count.note(self.request, MissReason::Coalesced);
                 let row = match hears {
-                    Some(hears) => hears.await.ok().and_then(|brought| brought.row()),
+                    Some(hears) => {
+                        let brought = hears.await.ok();
+                        brought.and_then(|brought| brought.row(self.read.fingerprint))
+                    }
                     None => None,
                 };
                 // Whether that fill was doubted, the cache tells.
@@ -147,9 +150,6 @@ impl Filler<'_> {
                     Need::Nothing => row,
                     Need::Undoubted => self.cached_meanwhile(permission),
                 };
-                // The read that leads may have been planned for an older shape of the table than
-                // this request.
-                let row = row.filter(|row| row.stored().fingerprint() == self.read.fingerprint);
                 match row {
                     // The row was read with another client's rights.
                     Some(row) if is_allowed(self.request, self.read) => {

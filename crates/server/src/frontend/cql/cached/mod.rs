@@ -11,20 +11,24 @@
 //! - [`sought`]: where the cache has one row: as such, or in the unit of its partition.
 //! - [`read`], [`miss`], [`fill`] and [`fill_nodes`]: a read of one row, what it does where the
 //!   cache has none, the read of the database that fills the cache, and which nodes it asks.
+//! - [`fill_result`]: what those hear who wait for a fill.
 //! - [`write`](mod@write) and [`update`]: a write, and what it sets in a cached row.
+//! - [`asked_first`]: whether the database takes a text that is not understood.
+//! - [`schema_change`]: what a change of the schema means for fills.
 //! - [`serial`] and [`repeat`]: what settles a write of unknown outcome, a lightweight transaction
 //!   or a plain one.
 //! - [`keeper`]: the lease, on a connection of its own.
 //! - [`ring`]: several instances as one cache.
 //! - [`setup`]: start and stop.
 
-use afterglow_rowcache::entry::{Row, Unit};
-use futures_channel::oneshot;
-
 mod answer;
+mod asked_first;
 mod awaited;
+mod changed_table;
 mod fill;
 mod fill_nodes;
+mod fill_result;
+mod in_vain;
 mod invalidate;
 mod keeper;
 mod labels;
@@ -41,6 +45,7 @@ mod repeat;
 mod ring;
 mod router;
 mod rows;
+mod schema_change;
 mod serial;
 mod setting;
 mod setup;
@@ -63,27 +68,8 @@ pub use router::CachedRouter;
 pub use setup::{Cached, CachedConfig, Keeping};
 pub use times::Times;
 
-/// What a fill or a refresh brought for those who wait for it.
-#[derive(Clone)]
-enum FillResult {
-    /// Nothing that can be shared.
-    Nothing,
-    Row(Row),
-    Unit(Unit),
-}
+use fill_result::FillWaiter;
 
-impl FillResult {
-    fn row(self) -> Option<Row> {
-        if let FillResult::Row(row) = self { Some(row) } else { None }
-    }
-
-    fn unit(self) -> Option<Unit> {
-        if let FillResult::Unit(unit) = self { Some(unit) } else { None }
-    }
-}
-
-/// How a read that waits for another's fill hears of it.
-type FillWaiter = oneshot::Sender<FillResult>;
 /// The cache of rows, shared by all reactors.
 type RowCache = afterglow_rowcache::row_cache::RowCache<FillWaiter>;
 /// A write on its way.

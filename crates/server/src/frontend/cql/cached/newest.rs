@@ -17,7 +17,11 @@ impl Newest {
         let mut newest = self.0.lock();
         match &*newest {
             Some(index) if index.generation() == store.generation() => index.clone(),
-            _ => newest.insert(Arc::new(Index::of(store.current()))).clone(),
+            Some(before) => {
+                let index = Index::after(before, store.current());
+                newest.insert(Arc::new(index)).clone()
+            }
+            None => newest.insert(Arc::new(Index::of(store.current()))).clone(),
         }
     }
 }

@@ -81,3 +81,36 @@ fn said(answer: &Envelope) -> NoResult {
         None => "the database's answer cannot be read".into(),
     }
 }
+
+/// What to do when the database answers a statement about the lease or the ring's map with this.
+pub(super) fn remedy(code: Option<ErrorCode>) -> &'static str {
+    match code {
+        Some(ErrorCode::Unauthorized) => {
+            "Let the user of --backend-credentials SELECT and MODIFY the keyspace `afterglow`, and CREATE it where it is not there"
+        }
+        Some(
+            ErrorCode::Unavailable
+            | ErrorCode::ReadTimeout
+            | ErrorCode::WriteTimeout
+            | ErrorCode::ReadFailure
+            | ErrorCode::WriteFailure
+            | ErrorCode::CasWriteUnknown,
+        ) => {
+            "Lightweight transactions need most replicas of the keyspace `afterglow`: see which nodes are away, or give the keyspace no more replicas than there are nodes (ALTER KEYSPACE)"
+        }
+        Some(ErrorCode::Invalid | ErrorCode::Config) => {
+            "The keyspace `afterglow` must take lightweight transactions. If it was dropped, stop all instances and start them again: one makes it when it starts"
+        }
+        _ => {
+            "An instance makes the keyspace `afterglow` when it starts, where it may, and needs SELECT and MODIFY on it"
+        }
+    }
+}
+
+/// Whether the database answers so for a reason that does not go away by itself.
+pub(super) fn stays(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::Unauthorized | ErrorCode::Invalid | ErrorCode::Config | ErrorCode::Syntax
+    )
+}

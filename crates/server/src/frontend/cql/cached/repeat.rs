@@ -234,7 +234,7 @@ impl Repetition {
             && newest.table(table.id) == Some(table)
             && newest.tombstones_stay(table.id) == *tombstones_stay;
         // What is not heard of empties the cache once it is, which removes all tables.
-        let is_known = shared.knows_schema(newest.generation());
+        let is_known = newest.is_complete() && shared.knows_schema(newest.generation());
         match permission {
             _ if !is_same => Effect::Other,
             Ok(CachePermission::Exclusive { claim: now }) if now == *claim => match is_known {

@@ -4,17 +4,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use afterglow_cql::plan::{Plan, Target};
+use afterglow_cql::plan::{Plan, SchemaView, Target};
 use afterglow_cql::response::{SchemaChange, SchemaTarget};
+use afterglow_cql::schema::Schema;
 use afterglow_engine::device::DeviceSet;
 use afterglow_rowcache::unit::Units;
-use afterglow_rowcache::write_scope::{Tables, WriteScope};
+use afterglow_rowcache::write_scope::WriteScope;
 
 use super::super::{ControlState, Later, Operation, Request, Router, SchemaStore, pass_path};
 use super::RowCache;
 use super::state::{CachedState, FillRules};
 use super::weak_writes::WeakWrites;
-use super::{read, rows, slice, write};
+use super::{read, rows, schema_change, slice, write};
 use crate::metrics::{PassReason, Path};
 
 /// The router of a CQL front end that caches.
@@ -96,27 +97,53 @@ impl Router for CachedRouter {
     fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore) {
         self.shared.note_schema_change(schema.generation());
         if change.change == "CREATED" {
-            return; // nothing of it can be cached
+            return; // nothing of it is served before a snapshot has it
         }
-        let newest = self.shared.newest.of(schema);
+        let (newest, known) = (self.shared.newest.of(schema), schema.current());
         let keyspace = change.keyspace.to_owned();
         let target = match change.target {
-            SchemaTarget::Table(table) => {
-                Target::Table { id: newest.id(&keyspace, table), keyspace, table: table.to_owned() }
+            SchemaTarget::Table(name) => match known.table(&keyspace, name) {
+                Some(table) if change.change == "UPDATED" => {
+                    return schema_change::suspect(&self.shared, &keyspace, &table);
+                }
+                table => {
+                    Target::Table { id: table.map(|table| table.id), keyspace, table: name.into() }
+                }
+            },
+            SchemaTarget::Type(_) => {
+                let touched = schema_change::with_user_types(&keyspace, &known);
+                if !touched.is_empty() {
+                    self.shared.forget(&touched);
+                }
+                return;
             }
-            // Types and functions may be used by any table of their keyspace.
-            _ => Target::Keyspace(keyspace),
+            // No row has anything of them: what a read computes passes through.
+            SchemaTarget::Function(..) | SchemaTarget::Aggregate(..) => return,
+            SchemaTarget::Keyspace => Target::Keyspace(keyspace),
         };
         let mut touched = WriteScope::default();
         touched.add_target(&target, &|_| None, &*newest);
-        if matches!(change.target, SchemaTarget::Keyspace) && change.change == "UPDATED" {
-            // There may be more replicas now, which get the rows by a repair only. Before the rows
-            // are forgotten: no fill in between is believed for long.
-            let mut tables = WriteScope::default();
-            tables.add_tables_of(change.keyspace, &*newest);
-            self.shared.weaken(tables);
-        }
+        // Before the rows are forgotten: no fill in between is believed for long.
+        schema_change::weaken_replicated(&self.shared, change, &newest);
         self.shared.forget(&touched);
+    }
+
+    fn schema_read(&self, before: &Schema, now: &Schema) {
+        schema_change::forget_appeared(&self.shared, before, now);
+        schema_change::weaken_lagging(&self.shared, before, now);
+        schema_change::settle_changed(&self.shared, before, now);
+    }
+
+    fn schema_found(&self, found: &Schema, version: Option<String>) {
+        let found = Arc::new(found.clone());
+        let before = self.shared.found.lock().replace(found.clone());
+        let version_before =
+            std::mem::replace(&mut *self.shared.schema_version.write(), version.clone());
+        // Equal versions prove that nothing has changed that was not told.
+        let is_same = version.is_some() && version_before == version;
+        if let Some(before) = before.filter(|_| !is_same) {
+            schema_change::forget_untold(&self.shared, &before, &found);
+        }
     }
 
     fn control(&self, state: ControlState) {
@@ -128,7 +155,7 @@ impl Router for CachedRouter {
                     self.shared.weaken(WriteScope::everything());
                 }
             }
-            ControlState::Connected { cluster, data_center, schema_version, release } => {
+            ControlState::Connected { cluster, data_center, release } => {
                 self.shared.paxos.set_release(&release);
                 let counts = slice::counts_shown_rows(&release);
                 self.shared.counts_shown_rows.store(counts, Ordering::Release);
@@ -140,18 +167,6 @@ impl Router for CachedRouter {
                 };
                 if moved {
                     self.shared.weaken(WriteScope::everything());
-                }
-                let before = std::mem::replace(
-                    &mut *self.shared.schema_version.write(),
-                    schema_version.clone(),
-                );
-                // A change that we did not see may have been reverted. Only equal schema versions
-                // prove that nothing changed.
-                if before.is_some() && before != schema_version {
-                    tracing::warn!(
-                        "the schema changed while the control connection was lost: the cache is emptied"
-                    );
-                    self.shared.forget(&WriteScope::everything());
                 }
                 if self.shared.guarded.swap(false, Ordering::AcqRel) {
                     self.shared.weaken(WriteScope::everything());
@@ -172,7 +187,10 @@ impl Router for CachedRouter {
             }
             // The last schema is still valid for planning, and the cached rows are still valid.
             // What a write does to a row depends on more than its columns.
-            ControlState::Lost => self.shared.hears_changes.store(false, Ordering::Release),
+            ControlState::Lost => {
+                self.shared.hears_changes.store(false, Ordering::Release);
+                schema_change::give_up_changed(&self.shared);
+            }
         }
     }
 }
@@ -181,9 +199,10 @@ fn pass_reason(reason: afterglow_cql::plan::PassReason) -> PassReason {
     use afterglow_cql::plan::PassReason as Planned;
     match reason {
         Planned::NotUnderstood | Planned::List | Planned::Describe => PassReason::NotUnderstood,
-        Planned::UnknownTable | Planned::UnknownColumn | Planned::Keyspaces => {
-            PassReason::SchemaUnknown
-        }
+        Planned::UnknownTable
+        | Planned::OutdatedSchema
+        | Planned::UnknownColumn
+        | Planned::Keyspaces => PassReason::SchemaUnknown,
         Planned::NotCacheable(_) | Planned::StaticColumns => PassReason::UncacheableTable,
         Planned::NotOneRow
         | Planned::UncertainBinds
@@ -199,18 +218,20 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use afterglow_cql::plan::{RowKey, TableSchema};
-    use afterglow_cql::schema::Schema;
+    use afterglow_cql::plan::{Column, ReadPlan, RowKey, TableSchema, analyse};
+    use afterglow_cql::statement::parse;
     use afterglow_engine::device::DeviceConfig;
-    use afterglow_engine::{Cache, Config};
+    use afterglow_engine::{Cache, Config, Lookup};
     use afterglow_rowcache::gate::Join;
-    use uuid::Uuid;
+    use afterglow_rowcache::install::{Installed, ReturnedFill};
+    use afterglow_rowcache::row::{Filled, encode_absent};
 
     use super::super::setup::{Cached, CachedConfig};
     use super::super::times::Times;
     use super::*;
     use crate::config::{LivePolicies, TablePolicies};
     use afterglow_rowcache::serve::CachePermission;
+    use uuid::Uuid;
 
     fn open(dir: &Path) -> (Cache, Cached) {
         let device = DeviceConfig { path: dir.join("flash"), size: 32 << 20 };
@@ -240,7 +261,6 @@ mod tests {
             cluster: "c".into(),
             release: "5.0.5".into(),
             data_center: Some(data_center.into()),
-            schema_version: None,
         };
         let found =
             |data_center: &str| ControlState::Found { data_center: Some(data_center.into()) };
@@ -251,12 +271,7 @@ mod tests {
             let router = cached.router.clone();
             let is_weak = |state: ControlState| {
                 router.control(state);
-                let (key, permission) = (RowKey::new(), CachePermission::Exclusive { claim: 1 });
-                let cache = &router.shared().cache;
-                match cache.join(&table, &key, permission, || unreachable!("nobody leads")) {
-                    Join::Lead(ticket) => ticket.is_weak(),
-                    _ => panic!("the gates are open"),
-                }
+                self::is_weak(&router, &table)
             };
             let same = [found("a"), connected("a"), found("a"), connected("a")];
             assert_eq!(same.map(is_weak), [false; 4]);
@@ -270,14 +285,13 @@ mod tests {
         let (_engine, cached) = open(dir.path());
         let router = cached.router.clone();
         let store = SchemaStore::default();
-        let publish = || store.publish(Schema::of_tables([]));
+        let publish = || store.publish(Schema::of_tables([]), store.begin_load());
         let knows = || router.shared().knows_schema(store.generation());
         let connect = || {
             router.control(ControlState::Connected {
                 cluster: "c".into(),
                 release: "5.0.5".into(),
                 data_center: None,
-                schema_version: None,
             });
         };
         publish();
@@ -299,6 +313,16 @@ mod tests {
         }
     }
 
+    /// Whether a fill of the table's row that begins now is not believed for long.
+    fn is_weak(router: &CachedRouter, table: &TableSchema) -> bool {
+        let (key, permission) = (RowKey::new(), CachePermission::Exclusive { claim: 1 });
+        let cache = &router.shared().cache;
+        match cache.join(table, &key, permission, || unreachable!("nobody leads")) {
+            Join::Lead(ticket) => ticket.is_weak(),
+            _ => panic!("the gates are open"),
+        }
+    }
+
     #[test]
     fn after_a_change_of_a_keyspace_nothing_of_it_is_believed_for_long() {
         let dir = tempfile::tempdir().unwrap();
@@ -308,22 +332,201 @@ mod tests {
             |keyspace: &str, id| TableSchema::new(keyspace.into(), "t".into(), Uuid::from_u128(id));
         let (ours, other) = (table("ks", 7), table("other", 8));
         let store = SchemaStore::default();
-        store.publish(Schema::of_tables([ours.clone(), other.clone()]));
-        let is_weak = |table: &TableSchema| {
-            let (key, permission) = (RowKey::new(), CachePermission::Exclusive { claim: 1 });
-            let cache = &router.shared().cache;
-            match cache.join(table, &key, permission, || unreachable!("nobody leads")) {
-                Join::Lead(ticket) => ticket.is_weak(),
-                _ => panic!("the gates are open"),
-            }
-        };
+        let mut schema = Schema::of_tables([ours.clone(), other.clone()]);
+        schema.set_table_time(ours.id, 1);
+        store.publish(schema, store.begin_load());
         for (change, target, weak) in [
             ("UPDATED", SchemaTarget::Type("u"), false),
             ("UPDATED", SchemaTarget::Table("t"), false),
             ("UPDATED", SchemaTarget::Keyspace, true),
         ] {
             router.schema_changed(&SchemaChange { change, keyspace: "ks", target }, &store);
-            assert_eq!([&ours, &other].map(is_weak), [weak, false], "{change}");
+            router.schema_read(&store.current(), &store.current());
+            let found = [&ours, &other].map(|table| is_weak(&router, table));
+            assert_eq!(found, [weak, false], "{change}");
         }
+    }
+
+    /// Some nodes may not have heard of it yet.
+    #[test]
+    fn a_table_whose_nodes_may_write_or_show_what_was_before_is_not_believed_for_long() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_engine, cached) = open(dir.path());
+        let router = cached.router.clone();
+        let column = |dropped_at| Column { dropped_at, ..Column::new("v", "int") };
+        let table = |id, default_ttl, regulars: Vec<Column>| TableSchema {
+            default_ttl,
+            regulars,
+            ..TableSchema::new("ks".into(), format!("t{id}"), Uuid::from_u128(id))
+        };
+        let before = [table(1, 60, vec![column(0)]), table(2, 0, vec![column(0)])];
+        let before = before.into_iter().chain([3, 4].map(|id| table(id, 0, vec![column(0)])));
+        let masked = || Column { masked: true, ..column(0) };
+        let triggered = |id| TableSchema { triggers: true, ..table(id, 0, vec![column(0)]) };
+        // Dropped at 5 and at 9; that of 9 is there again first.
+        let [early, late] =
+            [("b", 5), ("a", 9)].map(|(name, at)| Column { name: name.into(), ..column(at) });
+        let more_before = [
+            table(6, 0, vec![masked()]),
+            triggered(7),
+            table(8, 0, vec![column(0)]),
+            table(9, 0, vec![late.clone()]),
+        ];
+        let before = before.chain(more_before);
+        let more = vec![column(0), Column::new("w", "int")];
+        let now = [
+            table(1, 0, vec![column(0)]),
+            table(2, 0, vec![column(7)]),
+            table(3, 0, more),
+            table(4, 0, Vec::new()),
+            table(5, 60, vec![column(0)]),
+            table(6, 0, vec![column(0)]),
+            table(7, 0, vec![column(0)]),
+            triggered(8),
+            table(9, 0, vec![late, early]),
+        ];
+        router.schema_read(&Schema::of_tables(before), &Schema::of_tables(now.clone()));
+        let weak: Vec<u128> = now
+            .iter()
+            .filter(|table| is_weak(&router, table))
+            .map(|table| table.id.as_u128())
+            .collect();
+        assert_eq!(weak, [1, 2, 6, 7, 9]);
+    }
+
+    #[test]
+    fn a_table_that_changed_twice_between_two_snapshots_is_not_believed_for_long() {
+        let table = TableSchema::new("ks".into(), "t".into(), Uuid::from_u128(7));
+        let at = |time: Option<i64>| {
+            let mut schema = Schema::of_tables([table.clone()]);
+            time.into_iter().for_each(|time| schema.set_table_time(table.id, time));
+            schema
+        };
+        // A table that has no time changed while the schema was read.
+        for (changes, time, weak) in [(1, Some(1), false), (2, Some(2), true), (1, None, true)] {
+            let dir = tempfile::tempdir().unwrap();
+            let (_engine, cached) = open(dir.path());
+            let router = cached.router.clone();
+            let store = SchemaStore::default();
+            store.publish(at(Some(0)), store.begin_load());
+            for _ in 0..changes {
+                let target = SchemaTarget::Table("t");
+                let change = SchemaChange { change: "UPDATED", keyspace: "ks", target };
+                router.schema_changed(&change, &store);
+            }
+            router.schema_read(&at(Some(0)), &at(time));
+            assert_eq!(is_weak(&router, &table), weak, "{changes} at {time:?}");
+        }
+    }
+
+    /// The replicas of one keyspace were others for a while, and nobody told.
+    #[test]
+    fn after_untold_changes_nothing_of_a_keyspace_that_had_some_is_believed_for_long() {
+        let table =
+            |keyspace: &str, id| TableSchema::new(keyspace.into(), "t".into(), Uuid::from_u128(id));
+        let tables = [table("ks", 7), table("other", 8)];
+        let changed_at = |time: i64| {
+            let mut schema = Schema::of_tables(tables.clone());
+            tables.iter().for_each(|table| schema.set_table_time(table.id, 1));
+            schema.set_keyspace_time("ks".into(), time);
+            schema.set_keyspace_time("other".into(), 1);
+            schema
+        };
+        let version = |of: &str| Some(of.to_owned());
+        for (second, weak) in [
+            ((changed_at(1), version("b")), [false; 2]),
+            ((changed_at(2), version("a")), [false; 2]),
+            ((changed_at(2), version("b")), [true, false]),
+            ((changed_at(2), None), [true, false]),
+            ((Schema::of_tables(tables.clone()), version("b")), [true; 2]),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let (_engine, cached) = open(dir.path());
+            let router = cached.router.clone();
+            let is_weak = |table: &TableSchema| is_weak(&router, table);
+            router.schema_found(&changed_at(1), version("a"));
+            assert_eq!(tables.each_ref().map(is_weak), [false; 2], "the first one says nothing");
+            router.schema_found(&second.0, second.1.clone());
+            assert_eq!(tables.each_ref().map(is_weak), weak, "{:?}", second.1);
+        }
+    }
+
+    /// Caches that there is no such row.
+    fn fill(cache: &Arc<RowCache>, plan: &ReadPlan, key: &RowKey) {
+        let cache_permission = CachePermission::Exclusive { claim: 1 };
+        let Join::Lead(ticket) = cache.join(&plan.table, key, cache_permission, || unreachable!())
+        else {
+            panic!("the gates are open")
+        };
+        let mut bytes = Vec::new();
+        encode_absent(plan.fingerprint, &mut bytes);
+        let filled = Filled { bytes, max_age: None, marker_only: false };
+        let asked_at = cache.clock().moment();
+        let fill = ReturnedFill { plan, key, filled, cache_permission, asked_at, weak: false };
+        assert_eq!(cache.install(fill, ticket).installed, Installed::Absent);
+    }
+
+    /// Rows of two tables are there from the run before.
+    #[test]
+    fn a_table_that_appears_keeps_no_row_of_an_earlier_run_and_others_keep_theirs() {
+        let table = |name: &str, id| TableSchema {
+            partition_key: vec![Column::new("k", "int")],
+            regulars: vec![Column::new("v", "int")],
+            ..TableSchema::new("ks".into(), name.into(), Uuid::from_u128(id))
+        };
+        let [t, again, u] = [table("t", 7), table("t", 8), table("u", 9)];
+        let lacking = Schema::of_tables([u.clone()]);
+        let former = Schema::of_tables([again, u.clone()]);
+        let whole = Schema::of_tables([t, u]);
+        for (snapshots, kept) in [
+            (vec![&whole, &whole], [true; 2]),
+            (vec![&lacking, &whole], [false, true]),
+            (vec![&former, &whole], [false, true]),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let (_engine, cached) = open(dir.path());
+            let router = cached.router.clone();
+            let cache = &router.shared().cache;
+            cache.suspend(false);
+            let rows = ["t", "u"].map(|table| {
+                let text = format!("SELECT v FROM ks.{table} WHERE k = 1");
+                let Plan::CachedRead(plan) = analyse(&parse(&text), &whole, None) else { panic!() };
+                let mut key = RowKey::new();
+                plan.key.bind(|_| None, &mut key).unwrap();
+                fill(cache, &plan, &key);
+                key
+            });
+            let unknown = Schema::default();
+            let mut before = &unknown;
+            for now in snapshots {
+                router.schema_read(before, now);
+                before = now;
+            }
+            let is_there = |key: &RowKey| matches!(cache.look_up(key), Lookup::Hit(_));
+            assert_eq!(rows.each_ref().map(is_there), kept);
+        }
+    }
+
+    #[test]
+    fn a_table_made_before_its_keyspace_got_other_replicas_is_not_believed_for_long() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_engine, cached) = open(dir.path());
+        let router = cached.router.clone();
+        let table = |keyspace: &str, id| {
+            TableSchema::new(keyspace.into(), format!("t{id}"), Uuid::from_u128(id))
+        };
+        let replication = |factor: &str| [("replication_factor".into(), factor.into())].into();
+        let with = |factor: &str, ids: &[u128]| {
+            let tables = ids.iter().map(|id| table("ks", *id));
+            let mut schema = Schema::of_tables(tables.chain([table("other", 99)]));
+            schema.add_keyspace("ks".into(), replication(factor));
+            schema
+        };
+        let is_weak = |id| is_weak(&router, &table("ks", id));
+        router.schema_read(&Schema::default(), &with("1", &[1]));
+        router.schema_read(&with("1", &[1]), &with("1", &[1, 2]));
+        assert_eq!([1, 2].map(is_weak), [false; 2], "the replication is the same");
+        router.schema_read(&with("1", &[1, 2]), &with("3", &[1, 2, 3]));
+        assert_eq!([1, 2, 3].map(is_weak), [false, false, true], "the rest is told as a change");
     }
 }

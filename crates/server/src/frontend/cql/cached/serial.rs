@@ -69,6 +69,11 @@ impl Inquiry {
         if !asked || !shared.paxos.serial_reads_decide() || shared.cache.is_full_of_inquiries() {
             return None;
         }
+        // A client with a connection of its own: nobody else can log in as it, so the read would
+        // never be answered.
+        if request.client().dedicated.borrow().is_some() {
+            return None;
+        }
         let params = match request.message().ok()?.1 {
             Message::Query(query) => query.params,
             Message::Execute(execute) => execute.params,

@@ -23,7 +23,7 @@ use super::times::Times;
 use super::weak_writes::WeakWrites;
 use super::{CachedError, FillWaiter, RowCache};
 use crate::config::{FillHedge, LivePolicies, WriteLevels};
-use crate::metrics::Kind;
+use crate::metrics::{Kind, RingEntry};
 use crate::reactor::Bound;
 use crate::ring_link::TransportError;
 
@@ -150,6 +150,7 @@ impl Cached {
                 open.connect(links, &of, &shared)?;
                 let ring = RingHandle::new(&open);
                 of.config.metrics.set_ring(ring.figures());
+                of.config.metrics.set_ring_entry(RingEntry::Awaited);
                 // Writes wait for this, and reads pass through until then.
                 let _ = shared.ring.set(open.ring.clone());
                 reactors.spawn_on(0, move || async move {

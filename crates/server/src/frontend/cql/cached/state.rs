@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use afterglow_cql::schema::Schema;
 use afterglow_engine::device::{AlignedBuf, DeviceId, DeviceSet};
 use afterglow_engine::{FlashRead, Hit, Lookup};
 use afterglow_rowcache::entry::Row;
@@ -15,14 +16,16 @@ use afterglow_rowcache::paxos::Paxos;
 use afterglow_rowcache::refresh::Refreshed;
 use afterglow_rowcache::unit::Units;
 use afterglow_rowcache::write_scope::WriteScope;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
+use super::RowCache;
+use super::changed_table::ChangedTable;
 use super::fill::FillStatements;
+use super::fill_result::{FillResult, FillWaiter};
 use super::newest::Newest;
 use super::ring::Ring;
 use super::under_way::UnderWay;
 use super::weak_writes::WeakWrites;
-use super::{FillResult, FillWaiter, RowCache};
 use crate::config::FillHedge;
 use crate::metrics::{FrontEndMetrics, MissReason};
 use crate::reactor::{FlashFile, read_flash};
@@ -77,6 +80,11 @@ pub(super) struct CachedState {
     pub(super) cluster: RwLock<Option<String>>,
     /// `schema_version` when the control connection was last there.
     pub(super) schema_version: RwLock<Option<String>>,
+    /// The schema as the last control connection found it. All that has changed since was told, or
+    /// shows when it is compared with what the next one finds.
+    pub(super) found: Mutex<Option<Arc<Schema>>>,
+    /// Tables of which a change was heard, until a snapshot shows whether their rows are others.
+    pub(super) changed: Mutex<Vec<ChangedTable>>,
     /// Changes of the schema are heard of at once: there is a control connection.
     pub(super) hears_changes: AtomicBool,
     /// Snapshots of the schema up to this generation lack the last change that was heard of.
@@ -217,6 +225,8 @@ impl CachedState {
             data_center: RwLock::default(),
             cluster: RwLock::default(),
             schema_version: RwLock::default(),
+            found: Mutex::default(),
+            changed: Mutex::default(),
             hears_changes: AtomicBool::new(false),
             outdated: AtomicU64::new(0),
             settled: AtomicBool::new(false),

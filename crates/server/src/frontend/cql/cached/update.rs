@@ -55,6 +55,7 @@ pub(super) fn is_same_schema(
 ) -> bool {
     let is_same = |known: &Arc<TableSchema>| Arc::ptr_eq(known, table) || known == table;
     now.generation() == generation
+        && now.is_complete()
         && shared.knows_schema(generation)
         && now.table(table.id).is_some_and(is_same)
 }

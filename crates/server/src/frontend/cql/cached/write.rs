@@ -1,6 +1,8 @@
 //! Carries a write out, in this order:
 //!
-//! 1. Note the intent, close the gates, drop the rows.
+//! 0. Ask whether the database takes the text, if it is not understood ([`asked_first`]). Wait, if
+//!    the connection asks for whole tables in vain ([`in_vain`]).
+//! 1. Note the intent, close the gates, drop the rows; those of whole tables after the answer.
 //! 2. Send the write and await the answer. Meanwhile a row that only flash has is read.
 //! 3. Drop what was made again under the same name meanwhile. Put the row back with its new values,
 //!    where they are known ([`update`]). Open the gates, settle the intent.
@@ -9,11 +11,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use afterglow_cql::frame::Envelope;
 use afterglow_cql::message::{BatchKind, Request as Message, Values};
 use afterglow_cql::plan::{Plan, TableSchema, Target};
-use afterglow_cql::response::{Response, ResultBody};
 use afterglow_engine::Hit;
 use afterglow_rowcache::refresh::UnitLeft;
 use afterglow_rowcache::tables::Index;
@@ -22,25 +24,69 @@ use afterglow_rowcache::write_scope::{Invalidation, Tables, WriteScope};
 use futures_channel::oneshot::{self, Receiver};
 use futures_util::future::{Either, select};
 
-use super::super::{Later, Operation, Request, SchemaStore, parsed};
+use super::super::{Later, Operation, Request, SchemaStore};
+use super::asked_first;
+use super::in_vain::NotSent;
 use super::outcome::{answered, count_outcome};
 use super::refresh::Refresher;
 use super::repeat::{Repeatable, Repetition, wait_for_attempts};
+use super::schema_change::{schema_change, weaken_replicated};
 use super::state::CachedState;
 use super::write_level::is_weak;
-use super::{WriteInFlight, serial, update, write_in_ring};
+use super::{WriteInFlight, in_vain, serial, update, write_in_ring};
 use crate::frontend::cql::bound::bound;
+use crate::frontend::cql::client::refusals::VainTurn;
 use crate::frontend::cql::cluster::error::CallError;
 use crate::metrics::{MissReason, Path, WriteScopeLabel};
 
 /// Takes a request that may change data.
-pub(super) fn route(shared: &Arc<CachedState>, mut request: Request) -> Option<Later> {
+pub(super) fn route(shared: &Arc<CachedState>, request: Request) -> Option<Later> {
     let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
     let touched = touched_by(&request, &*newest);
     if touched.is_empty() {
         request.pass(Path::Pass);
         return None;
     }
+    let is_asked_first = asked_first::is_due(&request, &touched);
+    if !is_asked_first {
+        match in_vain::turn(&request, &touched) {
+            VainTurn::Free => return begin(shared, request, touched, newest),
+            VainTurn::Trial(trial) => {
+                let rest = begin(shared, request, touched, newest)?;
+                return Some(Box::pin(async move {
+                    rest.await;
+                    drop(trial);
+                }));
+            }
+            VainTurn::Later(_) | VainTurn::AfterTrial(_) => {}
+        }
+    }
+    let shared = shared.clone();
+    Some(Box::pin(async move {
+        let asked = if is_asked_first { asked_first::pass(request).await } else { Some(request) };
+        let Some(request) = asked else { return };
+        // Until the write has been answered.
+        let _trial = match in_vain::hold(&request, &touched).await {
+            Ok(trial) => trial,
+            Err(NotSent::Gone) => return,
+            Err(NotSent::Because(reason)) => return write_in_ring::not_now(request, reason),
+        };
+        // The schema may have changed meanwhile.
+        let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
+        let touched = touched_by(&request, &*newest);
+        if let Some(rest) = begin(&shared, request, touched, newest) {
+            rest.await;
+        }
+    }))
+}
+
+/// Begins a write that may touch this, in the newest schema.
+fn begin(
+    shared: &Arc<CachedState>,
+    mut request: Request,
+    touched: WriteScope,
+    newest: Arc<Index>,
+) -> Option<Later> {
     count(&request, &touched);
     let weak = is_weak(shared, &mut request, &touched, &newest);
     let dead_after = dead_after(shared, &touched, &newest);
@@ -103,12 +149,12 @@ impl Planned {
             .filter(|table| update::is_same_schema(shared, table, generation, newest));
         // Before the gates close: a TRUNCATE that begins from here on is one that came later.
         let repeatable = Repeatable::of(shared, &self.request, touched, newest);
-        let is_current = || touched.is_current(&*shared.newest.of(self.schema()));
+        let newer = || touched.of_newer(&*shared.newest.of(self.schema()));
         let cache = &shared.cache;
         let has_units = shared.units.most_bytes() > 0;
         let unit_of = table.filter(|_| has_units);
         let followed = Followed { change: change.as_ref(), unit_of };
-        let write = cache.begin_row_write(touched, followed, *weak, *dead_after, is_current);
+        let write = cache.begin_row_write(touched, followed, *weak, *dead_after, newer);
         GatedWrite { write, table: table.cloned(), repeatable }
     }
 
@@ -150,13 +196,14 @@ impl Planned {
     async fn carry_out(mut self, gated: GatedWrite) {
         let GatedWrite { mut write, table, repeatable } = gated;
         wait_for_attempts(&self.shared, &self.touched).await;
+        let sent = Instant::now();
         let answer = self.call(&mut write).await;
         let Planned { shared, request, newest, touched, weak, .. } = self;
         if request.went_far() {
             write.weaken();
         }
-        let in_steps = touched.conditional || touched.may_happen_in_part();
-        let answered = answered(&answer, in_steps);
+        let answered = answered(&answer, &touched);
+        in_vain::note(&request, &touched, &answer, sent);
         if let Answered::Unknown(reason) = answered {
             request.metrics().quarantines.inc(reason.into());
         }
@@ -165,10 +212,15 @@ impl Planned {
         if answered != Answered::Refused {
             write.widen(&touched.replaced(&*now));
         }
-        if let Some(keyspace) = answer.as_ref().ok().and_then(changed_keyspace) {
-            // Before its gates open: no write in between takes what it changed for known.
+        if let Some(change) = answer.as_ref().ok().and_then(schema_change) {
+            // Before its gates open: no write in between takes what it changed for known, and no
+            // fill what new replicas lack for what there is.
+            schema.note_change();
             shared.note_schema_change(schema.generation());
-            write.narrow(keyspace_of(keyspace, &*now).invalidations());
+            if touched.doubtful {
+                write.narrow(keyspace_of(change.keyspace, &*now).invalidations());
+            }
+            weaken_replicated(&shared, &change, &now);
         }
         let inquiry = serial::Inquiry::of(&shared, &request, &touched, answered, &newest);
         let repetition =
@@ -230,14 +282,6 @@ fn count(request: &Request, touched: &WriteScope) {
     scopes().for_each(|scope| counters.invalidations.inc(scope));
     let widest = scopes().max_by_key(|scope| *scope as usize);
     counters.writes.inc(widest.unwrap_or(WriteScopeLabel::Nothing));
-}
-
-/// The keyspace that an answer says the schema has changed in.
-fn changed_keyspace(answer: &Envelope) -> Option<&str> {
-    match parsed(answer)? {
-        Response::Result(ResultBody::SchemaChange(change)) => Some(change.keyspace),
-        _ => None,
-    }
 }
 
 fn keyspace_of(keyspace: &str, tables: &impl Tables) -> WriteScope {

@@ -6,6 +6,7 @@
 //! 4. Tell the client.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::message::Consistency;
@@ -15,9 +16,10 @@ use afterglow_rowcache::write_in_flight::{Answered, RowOutcome};
 use afterglow_rowcache::write_scope::WriteScope;
 
 use super::outcome::{answered, count_outcome};
-use super::ring::{Admission, RingWrite, Verdict};
-use super::serial;
+use super::ring::{Admission, Ring, RingWrite, Verdict};
+use super::schema_change::{schema_change, weaken_replicated};
 use super::state::CachedState;
+use super::{in_vain, serial};
 use crate::frontend::cql::{Later, Request};
 use crate::metrics::Path;
 
@@ -34,31 +36,21 @@ pub(super) fn route(
         not_now(request, UNREACHABLE);
         return None;
     };
-    let refusal = match ring.admission() {
-        Admission::Open => None,
-        Admission::HeldByRing => Some(HELD_BY_RING),
-        Admission::HeldByInstance | Admission::Unknown => Some(HELD_BY_OTHER),
-    };
-    if let Some(reason) = refusal {
-        not_now(request, reason);
+    let admission = ring.admission();
+    let in_ring = InRing { shared: shared.clone(), request, touched, weak };
+    if admission == Admission::Unknown {
+        return Some(Box::pin(in_ring.wait(ring, dead_after)));
+    }
+    if let Some(reason) = refusal(admission) {
+        not_now(in_ring.request, reason);
         return None;
     }
-    let in_ring = InRing { shared: shared.clone(), request, touched, weak };
     // Begun at once if possible, so that reads behind it on its connection find its gates closed.
-    let begun = match shared.cache.backpressure() {
-        None => Ok(RingWrite::begin(&ring, &in_ring.touched, dead_after)),
-        Some(backpressure) => Err(backpressure),
-    };
-    Some(Box::pin(async move {
-        let write = match begun {
-            Ok(write) => write,
-            Err(backpressure) => {
-                backpressure.await;
-                RingWrite::begin(&ring, &in_ring.touched, dead_after)
-            }
-        };
-        in_ring.carry_out(write).await;
-    }))
+    if shared.cache.backpressure().is_some() {
+        return Some(Box::pin(in_ring.begin(ring, dead_after)));
+    }
+    let write = RingWrite::begin(&ring, &in_ring.touched, dead_after);
+    Some(Box::pin(in_ring.carry_out(write)))
 }
 
 /// A write whose rows other instances may own too.
@@ -70,23 +62,57 @@ struct InRing {
 }
 
 impl InRing {
+    /// This instance has just started: whether anybody else caches the rows is not known yet.
+    async fn wait(self, ring: Arc<Ring>, dead_after: u32) {
+        let until = Instant::now() + KNOWN_WITHIN;
+        while ring.admission() == Admission::Unknown && Instant::now() < until {
+            if self.is_closing() {
+                return not_now(self.request, STOPS);
+            }
+            compio::time::sleep(POLL).await;
+        }
+        match refusal(ring.admission()) {
+            Some(reason) => not_now(self.request, reason),
+            None => self.begin(ring, dead_after).await,
+        }
+    }
+
+    /// Begins after a wait for the engine's journal, if it is full.
+    async fn begin(self, ring: Arc<Ring>, dead_after: u32) {
+        if let Some(backpressure) = self.shared.cache.backpressure() {
+            backpressure.await;
+        }
+        let write = RingWrite::begin(&ring, &self.touched, dead_after);
+        self.carry_out(write).await;
+    }
+
+    /// Whether the instance takes no more requests, and waits for those that it has.
+    fn is_closing(&self) -> bool {
+        self.request.client().reactor_state.front_end.is_closing()
+    }
+
     /// The owners close their gates and drop the rows, the write is sent, and its client hears of
     /// it within every permit; see [`RingWrite`].
     async fn carry_out(self, mut write: RingWrite) {
-        let InRing { shared, mut request, touched, mut weak } = self;
         if !write.permitted().await {
-            return not_now(request, UNREACHABLE);
+            let reason = if self.is_closing() { STOPS } else { UNREACHABLE };
+            return not_now(self.request, reason);
         }
+        let InRing { shared, mut request, touched, mut weak } = self;
+        let sent = Instant::now();
         let answer = request.call().await;
         weak |= request.went_far();
-        let in_steps = touched.conditional || touched.may_happen_in_part();
-        let answered = answered(&answer, in_steps);
+        let answered = answered(&answer, &touched);
+        in_vain::note(&request, &touched, &answer, sent);
         if let Answered::Unknown(reason) = answered {
             request.metrics().quarantines.inc(reason.into());
         }
         // The rows' owners dropped them before the write was sent, and none knows of all writes.
         count_outcome(&request, &touched, answered, RowOutcome::Dropped, false);
         let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
+        if let Some(change) = answer.as_ref().ok().and_then(schema_change) {
+            weaken_replicated(&shared, &change, &newest);
+        }
         let inquiry = touched
             .conditional
             .then(|| serial::Inquiry::of(&shared, &request, &touched, answered, &newest))
@@ -127,6 +153,25 @@ async fn widen(shared: &CachedState, replaced: &WriteScope, result: WriteResult)
     }
 }
 
+/// Why no write may be sent, if none may.
+fn refusal(admission: Admission) -> Option<&'static str> {
+    match admission {
+        Admission::Open => None,
+        Admission::Unknown => Some(NOT_KNOWN),
+        Admission::HeldByRing => Some(HELD_BY_RING),
+        Admission::HeldByInstance => Some(HELD_BY_OTHER),
+    }
+}
+
+/// A write waits no longer for the database to say whether anybody else caches its rows.
+const KNOWN_WITHIN: Duration = Duration::from_secs(5);
+/// Between two looks at whether a write may be sent.
+const POLL: Duration = Duration::from_millis(50);
+
+const NOT_KNOWN: &str = "this instance has just started, and the database has not said whether \
+     anybody else caches the written rows: try again";
+const STOPS: &str = "this instance is about to stop, and cannot ask the instances that own the \
+     written rows: try again at another one";
 const UNREACHABLE: &str = "the instances that own the written rows cannot be reached: try again";
 const HELD_BY_OTHER: &str = "an Afterglow without this ring may have the written rows cached: \
      write through it, or stop it";

@@ -11,11 +11,12 @@ use afterglow_cql::message::{
     self, Batch, Consistency, QueryParams, Request as Message, StatementRef,
 };
 use afterglow_cql::plan::Plan;
-use afterglow_cql::response::{self, ErrorBody, Response, ResultBody};
+use afterglow_cql::response::{ErrorBody, Response, ResultBody};
 use afterglow_cql::system::SystemQuery;
 use bytes::Bytes;
 
-use crate::frontend::cql::client::request::{Operation, Request};
+use crate::frontend::cql::client::preparing::prepare;
+use crate::frontend::cql::client::request::{Operation, Request, session_keyspace};
 use crate::frontend::cql::client::state::{Client, Responder};
 use crate::frontend::cql::cluster::answer::parsed;
 use crate::frontend::cql::cluster::backend::KeptBackend;
@@ -24,7 +25,7 @@ use crate::frontend::cql::cluster::events::Cluster;
 use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::hex::hex;
 use crate::frontend::cql::router::{Router, pass_path};
-use crate::frontend::cql::statements::prepared::{PrepareResult, Prepared};
+use crate::frontend::cql::statements::prepared::Prepared;
 use crate::frontend::cql::statements::{keyspaces, local};
 use crate::metrics::{Path, RequestKind};
 
@@ -119,11 +120,6 @@ pub fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Opera
     })
 }
 
-/// The keyspace that counts: a request's own (v5), else the session's.
-fn session_keyspace<'a>(request: Option<&'a str>, session: Option<&'a str>) -> Option<&'a str> {
-    request.or(session)
-}
-
 /// The highest version that the database speaks.
 fn highest(client: &Client) -> Version {
     match client.reactor_state.front_end.cluster() {
@@ -172,7 +168,7 @@ fn statements(
         StatementRef::Text(text) => Ok((None, client.reactor_state.plan(text, keyspace))),
         StatementRef::Prepared(id) => {
             let prepared = known(client, id)?;
-            let plan = prepared.plan(&schema);
+            let plan = client.reactor_state.front_end.prepared.plan(&prepared, &schema);
             Ok((Some(prepared), plan))
         }
     };
@@ -296,7 +292,9 @@ async fn in_keyspace(
 ) -> Result<KeptBackend, ConnectError> {
     let who = Who { keyspace: Some(keyspace), ..client.who(version) };
     let mut last = None;
-    for node in client.reactor_state.candidates(None).nodes {
+    let mut nodes = client.reactor_state.candidates(None).nodes;
+    nodes.sort_by_key(|node| client.reactor_state.pool.doubt(*node));
+    for node in nodes {
         match client.reactor_state.pool.acquire(node, &who).await {
             Err(error) if error.leaves_others() => last = Some(error),
             decided => return decided,
@@ -306,39 +304,6 @@ async fn in_keyspace(
         address: "-".into(),
         reason: "no node is known".into(),
     }))
-}
-
-/// Passes PREPARE on and remembers what the id stands for before the client has it.
-async fn prepare(mut request: Request) {
-    let client = request.client().clone();
-    let generation = client.reactor_state.front_end.schema.generation();
-    match request.call().await {
-        Ok(answer) => {
-            remember(&client, &request, &answer, generation);
-            request.relay_plain(&answer, Path::Pass);
-        }
-        Err(error) => request.fail(&error),
-    }
-}
-
-fn remember(
-    client: &Client,
-    request: &Request,
-    answer: &afterglow_cql::frame::Envelope,
-    generation: u64,
-) {
-    let Ok((_, Message::Prepare(asked))) = request.message() else { return };
-    let Some(Response::Result(ResultBody::Prepared(prepared))) = parsed(answer) else { return };
-    let Ok((_, message)) = response::split(&answer.header, &answer.body) else { return };
-    client.reactor_state.front_end.prepared.remember(&PrepareResult {
-        version: answer.header.version,
-        id: prepared.id,
-        text: asked.text,
-        keyspace: session_keyspace(asked.keyspace, request.keyspace()),
-        names_keyspace: asked.keyspace.is_some(),
-        message,
-        generation,
-    });
 }
 
 #[cfg(test)]

@@ -39,6 +39,10 @@ enum OutboxState {
     Open,
     /// Write what is queued, then close.
     Finishing,
+    /// Write what is queued, then end our half alone.
+    Leaving,
+    /// Our half has ended: the other side has not closed yet.
+    Left,
     Closed,
 }
 
@@ -96,7 +100,7 @@ impl Outbox {
     }
 
     fn encode(&self, push: impl FnOnce(&mut Encoder)) {
-        if self.state.get() != OutboxState::Closed {
+        if !matches!(self.state.get(), OutboxState::Left | OutboxState::Closed) {
             push(&mut self.encoder.borrow_mut());
             self.work.wake();
         }
@@ -115,6 +119,11 @@ impl Outbox {
     /// Whether nothing more will be written.
     pub fn is_closed(&self) -> bool {
         self.state.get() == OutboxState::Closed
+    }
+
+    /// Whether all is written and our half has ended, as [`Outbox::leave`] was to have it.
+    pub fn has_left(&self) -> bool {
+        self.state.get() == OutboxState::Left
     }
 
     /// Waits until `ready` holds; it is asked again whenever bytes were written, on
@@ -158,6 +167,16 @@ impl Outbox {
         }
     }
 
+    /// Writes what is queued, then ends our half. What the other side still sends is read: a
+    /// connection that is closed beside unread bytes is reset. Some drivers take a reset for the
+    /// end of the node, and an end of the stream for a reason to connect anew.
+    pub fn leave(&self) {
+        if self.state.get() == OutboxState::Open {
+            self.state.set(OutboxState::Leaving);
+            self.work.wake();
+        }
+    }
+
     /// Closes the connection at once.
     pub fn abort(&self) {
         self.state.set(OutboxState::Closed);
@@ -170,7 +189,10 @@ impl Outbox {
     pub async fn run(&self, written: impl Fn(usize)) {
         let mut stream = self.stream.clone();
         let mut buffer = Vec::new();
-        while self.next(&mut buffer).await && self.seal(&mut buffer) {
+        while self.next(&mut buffer).await {
+            if !self.seal(&mut buffer) {
+                return self.abort();
+            }
             let len = buffer.len();
             self.moved.set(Instant::now());
             let mut taken = 0;
@@ -189,12 +211,16 @@ impl Outbox {
             buffer.clear();
             buffer.shrink_to(KEEP_BUFFER);
             if taken < len {
-                break;
+                return self.abort();
             }
             written(len);
             self.space.wake();
         }
-        self.abort();
+        if self.state.get() != OutboxState::Leaving {
+            return self.abort();
+        }
+        self.state.set(OutboxState::Left);
+        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Write);
     }
 
     /// Whether there is a last word to write.
@@ -215,10 +241,37 @@ impl Outbox {
                         Some(true)
                     }
                     _ if self.tls_wants_write() => Some(true),
-                    OutboxState::Finishing => Some(self.says_goodbye()),
+                    OutboxState::Finishing | OutboxState::Leaving => Some(self.says_goodbye()),
                     OutboxState::Open => None,
+                    OutboxState::Left => Some(false),
                 }
             })
             .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::path::Path;
+
+    use super::*;
+    use crate::tls::{ClientFiles, ClientTls};
+
+    #[test]
+    fn a_connection_whose_tls_takes_nothing_more_is_closed_even_if_it_was_to_leave() {
+        let ca = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls/ca.pem");
+        let tls = ClientTls::open(ClientFiles { ca, identity: None, verify_name: true }).unwrap();
+        // Without a handshake it keeps what it is given, until it has its fill.
+        let tls = Rc::new(RefCell::new(tls.session("127.0.0.1").unwrap()));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        compio::runtime::Runtime::new().unwrap().block_on(async {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let out = Outbox::new(stream, Some(tls));
+            out.push_encoded(&[0; 1024 * 1024]);
+            out.leave();
+            out.run(|_| ()).await;
+            assert!(out.is_closed());
+        });
     }
 }

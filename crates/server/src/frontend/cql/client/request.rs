@@ -17,13 +17,16 @@ use crate::frontend::cql::cluster::answer::result_kind;
 use crate::frontend::cql::cluster::backend::{Backend, KeptBackend};
 use crate::frontend::cql::cluster::error::{CallError, ConnectError};
 use crate::frontend::cql::cluster::nodes::NodeId;
-use crate::frontend::cql::cluster::pool::Who;
+use crate::frontend::cql::cluster::pool::{Doubt, Who};
 use crate::frontend::cql::cluster::routes::Candidates;
 use crate::frontend::cql::statements::prepared::Prepared;
 use crate::metrics::{FrontEndMetrics, MissReason, PassReason, Path, Tier};
 
 /// After that a client has given up: drivers wait 10 or 12 s.
 const REPEATED_WITHIN: Duration = Duration::from_secs(12);
+/// Plans of requests longer than that are weighed. Those of shorter ones take little, even if the
+/// client has many under way.
+const LONG: usize = 4 * 1024;
 /// Connections that are begun at once where another node shall be asked and there is none.
 const MOST_BESIDE: usize = 2;
 
@@ -40,6 +43,19 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// What the plans of its texts take. Those of prepared statements are kept for all.
+    fn weight(&self) -> usize {
+        match self {
+            Operation::Query(plan) => plan.weight(),
+            Operation::Prepare | Operation::Execute(..) => 0,
+            Operation::Batch(statements) => {
+                let texts = statements.iter().filter(|(prepared, _)| prepared.is_none());
+                statements.len() * size_of::<(Option<Arc<Prepared>>, Arc<Plan>)>()
+                    + texts.map(|(_, plan)| plan.weight()).sum::<usize>()
+            }
+        }
+    }
+
     /// Its kind, and its table if there is one that is known.
     fn described(&self) -> (&'static str, Option<Uuid>) {
         let plan = match self {
@@ -94,6 +110,10 @@ impl Request {
         let keyspace = responder.client().keyspace();
         let (went_far, repeated) = (false, false);
         let mut request = Self { header, body, asked, keyspace, went_far, repeated, responder };
+        if request.body.len() > LONG {
+            let weight = request.asked.weight();
+            request.responder.takes_also(weight);
+        }
         let (kind, table) = request.asked.described();
         request.responder.name_table(table);
         if request.metrics().slow.is_on() {
@@ -263,7 +283,7 @@ impl Request {
         self.metrics().repeated_reads.inc();
     }
 
-    async fn call_once(&mut self) -> Result<Envelope, CallError> {
+    pub(super) async fn call_once(&mut self) -> Result<Envelope, CallError> {
         let backend = self.connection().await?;
         self.went_far |= !self.client().reactor_state.is_near(&backend);
         let answer = backend.call(self.header.opcode, self.header.flags, self.body.clone()).await?;
@@ -303,7 +323,11 @@ impl Request {
         }
         let who = self.who();
         let mut last = CallError::NotSent("no node is known".into());
-        for node in &candidates.nodes {
+        let mut nodes = candidates.nodes.clone();
+        if !self.changes_schema() {
+            nodes.sort_by_key(|node| client.reactor_state.pool.doubt(*node));
+        }
+        for node in &nodes {
             let mut made = client.reactor_state.pool.acquire(*node, &who).await;
             if matches!(made, Err(ConnectError::Refused { .. })) && who.keyspace.is_some() {
                 // It was dropped under the session. Names that say their keyspace still mean what
@@ -345,7 +369,9 @@ impl Request {
     }
 
     /// A connection that is there now: to the best node, or to the next best while the better ones
-    /// are being connected to.
+    /// are being connected to or are silent. None also where only silent nodes have one and others
+    /// may be reached. A change of the schema goes to its node even if that is silent: our view of
+    /// the schema is read from there.
     pub(crate) fn connection_now(&self) -> Option<KeptBackend> {
         let client = self.client();
         if let Some(backend) = &*client.dedicated.borrow() {
@@ -359,11 +385,26 @@ impl Request {
             if ready.is_none() {
                 pool.prepare(*node, &who);
             }
-            ready
+            ready.map(|backend| (pool.is_silent(*node, &backend), backend))
         });
         // Of equals the first, and that goes round.
-        let ready = ready.min_by_key(|backend| (backend.is_silent(), backend.in_flight()));
-        ready.or_else(|| others.iter().find_map(|node| pool.ready(*node, &who)))
+        let ready = ready.min_by_key(|(is_silent, backend)| (*is_silent, backend.in_flight()));
+        let silent = match ready {
+            Some((is_silent, backend)) if !is_silent || self.changes_schema() => {
+                return Some(backend);
+            }
+            silent => silent.map(|(_, backend)| backend),
+        };
+        let mut heard = others.iter().filter_map(|node| {
+            pool.ready(*node, &who).filter(|backend| !pool.is_silent(*node, backend))
+        });
+        let found = heard.next();
+        let may_be_reached = || nodes.iter().any(|node| pool.doubt(*node) == Doubt::None);
+        if found.is_none() && silent.is_some() && may_be_reached() {
+            return None;
+        }
+        let any = || others.iter().find_map(|node| pool.ready(*node, &who));
+        found.or(silent).or_else(any)
     }
 
     /// Answers with the database's answer. If it says that the schema has changed, our own view of
@@ -391,4 +432,12 @@ impl Request {
         let consistency = self.consistency();
         self.responder.call_error(error, consistency);
     }
+}
+
+/// The keyspace that counts: a request's own (v5), else the session's.
+pub(super) fn session_keyspace<'a>(
+    request: Option<&'a str>,
+    session: Option<&'a str>,
+) -> Option<&'a str> {
+    request.or(session)
 }

@@ -117,7 +117,7 @@ impl Request {
         found.unwrap_or_else(|| reactor_state.candidates(None))
     }
 
-    fn changes_schema(&self) -> bool {
+    pub(super) fn changes_schema(&self) -> bool {
         let (Operation::Query(plan) | Operation::Execute(_, plan)) = &self.asked else {
             return false;
         };

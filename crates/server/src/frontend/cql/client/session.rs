@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use afterglow_cql::error::{ErrorCode, ProtocolError};
@@ -33,7 +32,7 @@ use crate::frontend::cql::reactor_state::CqlReactorState;
 use crate::frontend::cql::router::Router;
 use crate::frontend::cql::shared::CqlShared;
 use crate::metrics::{Path, RequestKind};
-use crate::reactor::{ConnectionGuard, yield_now};
+use crate::reactor::yield_now;
 use crate::tls::TlsSession;
 
 /// Read buffer of a connection: small, because there may be many; grows to the larger size when
@@ -54,7 +53,7 @@ const WAIT_FOR_DATABASE: Duration = Duration::from_secs(5);
 /// How long a client that comes before the lease waits. It is a moment at the start, so that
 /// clients of a warm cache do not all go to the database first.
 const WAIT_FOR_CACHE: Duration = Duration::from_secs(1);
-/// How often it is looked whether the database has come.
+/// How often it is looked whether the database has come, or a large request is taken no more.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The CQL version told in SUPPORTED, as Cassandra 4.0 and later have it.
 const CQL_VERSION: &str = "3.4.7";
@@ -65,18 +64,21 @@ pub async fn serve(
     router: Arc<dyn Router>,
     mut stream: TcpStream,
     peer: SocketAddr,
-    guard: ConnectionGuard,
+    guard: impl Sized,
 ) {
     let (mut tls, mut came, mut open) = (None, Vec::new(), true);
     if let Some(config) = &front_end.config.tls {
         let reactor_state = CqlReactorState::of(&front_end);
         let (handshakes, metrics) = (&reactor_state.handshakes, &reactor_state.metrics);
         let secured = handshakes.secure(config, &mut stream, peer, metrics).await;
-        let Some(client) = secured.filter(|_| !front_end.closing.load(Ordering::Acquire)) else {
-            return;
-        };
+        let Some(client) = secured else { return };
         tls = Some(Rc::new(RefCell::new(client.session)));
         (came, open) = (client.came, client.open);
+    }
+    // Whoever drains says so before it looks for clients on this reactor. So one that does not hear
+    // it here is among those: it waits for nothing until it is added.
+    if front_end.is_closing() {
+        return;
     }
     let _counted = (guard, front_end.sessions.enter());
     let reactor_state = CqlReactorState::of(&front_end);
@@ -109,6 +111,8 @@ pub async fn serve(
     client.out.finish();
     // The writer ends when everything is sent or cannot be; it never panics.
     let _ = writing.await;
+    // Where our half had ended before.
+    client.out.abort();
     if let Some(backend) = client.dedicated.take() {
         backend.close();
     }
@@ -149,9 +153,13 @@ impl ClientSession {
         }
         let mut buffer = Vec::with_capacity(READ_BUFFER.0);
         while !self.client.out.is_closed() {
-            let Some(BufResult(result, returned)) = self.in_time(stream.read(buffer)).await else {
-                return self.client.too_slow();
-            };
+            self.client.has_taken_all.set(true);
+            let read = self.in_time(stream.read(buffer)).await;
+            if self.client.takes_no_more() {
+                return self.throw_away(stream).await;
+            }
+            self.client.has_taken_all.set(false);
+            let Some(BufResult(result, returned)) = read else { return self.client.too_slow() };
             buffer = returned;
             let Ok(1..) = result else { return };
             self.client.reactor_state.metrics.bytes_received.add(buffer.len() as u64);
@@ -164,6 +172,21 @@ impl ClientSession {
             if self.take_all(Instant::now()).await.is_err() || !open {
                 return;
             }
+        }
+    }
+
+    /// Takes nothing more: what comes until the client's end is read and thrown away. So is the
+    /// part of a large request that has come. A read that was given up may have met the end; the
+    /// next one meets it again.
+    async fn throw_away(&mut self, mut stream: TcpStream) {
+        self.may_take = None;
+        self.decoder = Decoder::for_requests();
+        self.client.received();
+        let mut buffer = Vec::with_capacity(READ_BUFFER.0);
+        while !self.client.out.is_closed() {
+            let BufResult(Ok(1..), returned) = stream.read(buffer).await else { return };
+            buffer = returned;
+            buffer.clear();
         }
     }
 
@@ -180,13 +203,20 @@ impl ClientSession {
         open
     }
 
-    /// What `reading` gives, if it does before the large request that is arriving is late.
+    /// What `reading` gives, if it does before the large request that is arriving is late, or is
+    /// taken no more.
     async fn in_time<T>(&mut self, reading: impl Future<Output = T>) -> Option<T> {
         let Some(may_take) = self.may_take else { return Some(reading.await) };
-        let began = Instant::now();
-        let read = compio::time::timeout(may_take, reading).await.ok()?;
-        self.may_take = Some(may_take.saturating_sub(began.elapsed()));
-        Some(read)
+        let (began, mut reading) = (Instant::now(), std::pin::pin!(reading));
+        while !self.client.takes_no_more() {
+            let left = may_take.checked_sub(began.elapsed())?;
+            let read = compio::time::timeout(left.min(LOOK_AGAIN), reading.as_mut()).await;
+            if let Ok(read) = read {
+                self.may_take = Some(may_take.saturating_sub(began.elapsed()));
+                return Some(read);
+            }
+        }
+        None
     }
 
     /// Handles every whole envelope that has come. One read may bring many thousands of envelopes
@@ -214,8 +244,8 @@ impl ClientSession {
             }
             match next {
                 Ok(None) => match self.decoder.held() {
-                    Some(takes) => self.hold(takes).await,
-                    None => return Ok(()),
+                    Some(takes) if !self.client.takes_no_more() => self.hold(takes).await,
+                    _ => return Ok(()),
                 },
                 Ok(Some(envelope)) => {
                     self.take(envelope, received).await?;

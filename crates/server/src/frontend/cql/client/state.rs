@@ -17,6 +17,7 @@ use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::client::budget::{FREE, Share};
 use crate::frontend::cql::client::habits::DriverHabits;
 use crate::frontend::cql::client::outbox::Outbox;
+use crate::frontend::cql::client::refusals::Refusals;
 use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::error::CallError;
 use crate::frontend::cql::cluster::login::User;
@@ -36,11 +37,12 @@ const MAX_IN_FLIGHT: usize = 1024;
 const MAX_BYTES_IN_FLIGHT: usize = 16 * 1024 * 1024;
 /// So often a request is in memory: as it came, and on its way to the database.
 const COPIES: usize = 2;
-/// How often it is looked whether other clients have given memory back.
+/// How often it is looked whether other clients have given memory back, or this one has its answers
+/// or has closed.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A client that takes nothing of its answers for so long is cut off when others lack the memory
-/// that those take.
+/// A client that takes nothing of its answers for so long is cut off when it is to connect anew, or
+/// others lack the memory that those take.
 const STALLED: Duration = Duration::from_secs(10);
 
 /// Which events a client hears of.
@@ -76,6 +78,8 @@ pub struct Client {
     pub dedicated: RefCell<Option<Rc<Backend>>>,
     /// Statements of which it was told new columns.
     pub outdated: RefCell<Outdated>,
+    /// Its statements over whole tables that the database has refused.
+    pub refusals: Rc<Refusals>,
     opened: Instant,
     /// The ring when it was opened.
     pub ring: SeenRing,
@@ -85,6 +89,10 @@ pub struct Client {
     pub asked_for_peers: Cell<bool>,
     /// It is going to be closed, since tokens of the ring have moved.
     is_leaving: Cell<bool>,
+    /// Its requests are not taken any more: it is to connect anew.
+    takes_no_more: Cell<bool>,
+    /// What was read of it has been taken: its session waits for the socket.
+    pub(super) has_taken_all: Cell<bool>,
     in_flight: Cell<usize>,
     bytes_in_flight: Cell<usize>,
     /// Length of a large request that has been admitted and is not whole yet.
@@ -111,10 +119,13 @@ impl Client {
             habits: Cell::default(),
             asked_for_peers: Cell::default(),
             is_leaving: Cell::default(),
+            takes_no_more: Cell::default(),
+            has_taken_all: Cell::default(),
             version: Cell::default(),
             user: RefCell::default(),
             dedicated: RefCell::default(),
             outdated: RefCell::default(),
+            refusals: Rc::default(),
             in_flight: Cell::default(),
             bytes_in_flight: Cell::default(),
             receiving: Cell::default(),
@@ -230,6 +241,31 @@ impl Client {
         self.wait_until_in_flight(0).await;
     }
 
+    /// Whether what the client sends now comes too late.
+    pub fn takes_no_more(&self) -> bool {
+        self.takes_no_more.get()
+    }
+
+    /// Ends our half when all that was read of the client is answered. Ends everything when the
+    /// client has closed its own half, has not for long, or takes nothing of its answers.
+    ///
+    /// Requests that are answered in place are never in flight between two turns of the reactor,
+    /// though more of the same read are to be taken: so [`Client::has_taken_all`] is asked as well.
+    async fn take_leave(&self) {
+        let at_most = self.reactor_state.front_end.config.ring.linger;
+        let mut left = None;
+        while !self.out.is_closed() && self.out.stands_still() < STALLED {
+            if self.has_taken_all.get() && self.in_flight.get() == 0 {
+                self.out.leave();
+            }
+            if self.out.has_left() && left.get_or_insert_with(Instant::now).elapsed() >= at_most {
+                break;
+            }
+            compio::time::sleep(LOOK_AGAIN).await;
+        }
+        self.out.abort();
+    }
+
     /// Waits until no more than so many requests are without an answer.
     pub async fn wait_until_in_flight(&self, at_most: usize) {
         self.out.wait_until(|out| out.is_closed() || self.in_flight.get() <= at_most).await;
@@ -254,7 +290,7 @@ impl ConnectedClient for Client {
         (leaves && !self.is_leaving.replace(true)).then(|| self.opened.elapsed())
     }
 
-    fn connect_anew(&self) {
+    fn connect_anew(self: Rc<Self>) {
         tracing::debug!(peer = %self.peer, "connection closed: its driver is to read the ring's tokens again");
         self.share.budget().moved.inc();
         if let (true, Some(version)) = (self.habits.get().is_idle, self.hears_in("STATUS_CHANGE")) {
@@ -263,7 +299,8 @@ impl ConnectedClient for Client {
             Event::Status { change: "UP", address: nobody, port: 0 }.encode(&mut event);
             self.tell(&Header::new(version, -1, Opcode::Event), &event);
         }
-        self.out.stop_reading();
+        self.takes_no_more.set(true);
+        compio::runtime::spawn(async move { self.take_leave().await }).detach();
     }
 
     fn tell(&self, header: &Header, body: &[u8]) {
@@ -271,6 +308,8 @@ impl ConnectedClient for Client {
     }
 
     fn stop_reading(&self) {
+        // Of what is held nothing is sent any more.
+        self.refusals.wake();
         self.out.stop_reading();
     }
 
@@ -336,6 +375,13 @@ impl Responder {
         client.account();
         let (answered, table, about) = (false, None, None);
         Self { client, version, stream, received, bytes, answered, table, about }
+    }
+
+    /// The request takes so much more than its bytes, until it is answered.
+    pub(super) fn takes_also(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.client.bytes_in_flight.set(self.client.bytes_in_flight.get() + bytes);
+        self.client.account();
     }
 
     /// Where its table is counted.

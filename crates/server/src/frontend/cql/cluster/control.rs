@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use afterglow_cql::frame::{Envelope, Opcode, Version};
 use afterglow_cql::message::Register;
+use afterglow_cql::plan::SchemaView;
 use afterglow_cql::response::{self, Event};
 use afterglow_cql::schema::Schema;
 use futures_channel::mpsc;
@@ -20,8 +21,11 @@ use crate::frontend::cql::cluster::backend::{Backend, Dial};
 use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::cluster::events::{Cluster, ControlState};
 use crate::frontend::cql::cluster::first::LeftNodes;
-use crate::frontend::cql::cluster::query::{ControlConnectionError, call, fetch, fetch_if_there};
-use crate::frontend::cql::cluster::schema::{self, Sources};
+use crate::frontend::cql::cluster::query::{
+    ControlConnectionError, call, fetch, fetch_if_there, fetch_if_told,
+};
+use crate::frontend::cql::cluster::rows::Fetched;
+use crate::frontend::cql::cluster::schema::{self, ChangeNumber, Sources};
 use crate::frontend::cql::cluster::{nodes, system_read};
 use crate::frontend::cql::reactor_state::CqlReactorState;
 use crate::frontend::cql::shared::{CqlShared, RefreshRequest};
@@ -116,7 +120,7 @@ enum Served {
 
 fn lost(front_end: &CqlShared) {
     // The snapshot stays: what was cached under it can still be served. What changes meanwhile
-    // shows in the schema's version.
+    // shows in the schema's version and in the times of its parts.
     *front_end.refresh.lock() = None;
     front_end.listener.control(ControlState::Lost);
 }
@@ -184,6 +188,11 @@ async fn open(
     // what was acknowledged in another.
     front_end.listener.control(ControlState::Found { data_center: node.data_center.clone() });
     load_nodes(front_end, backend).await?;
+    if front_end.schema.current().is_outdated() {
+        // Clients know of a change that this node may lack.
+        agree(front_end, backend, &mut Away::default()).await?;
+    }
+    let began = front_end.schema.begin_load();
     let schema = load_schema(backend).await?;
     tracing::info!(cluster = %node.cluster, release = %node.release, version = %backend.version(), "connected to the database");
     if front_end.cluster().is_guarded() {
@@ -197,13 +206,13 @@ async fn open(
         });
     }
     note_missed(front_end, &front_end.schema.current(), &schema);
+    front_end.listener.schema_found(&schema, node.schema_version);
     front_end.listener.control(ControlState::Connected {
         cluster: node.cluster,
         release: node.release,
         data_center: node.data_center,
-        schema_version: node.schema_version,
     });
-    front_end.schema.publish(schema);
+    publish(front_end, schema, began);
     front_end.announce_untold();
     Ok(())
 }
@@ -266,8 +275,9 @@ async fn follow(
                 return error;
             }
         }
+        let began = front_end.schema.begin_load();
         match load_schema(backend).await {
-            Ok(schema) => front_end.schema.publish(schema),
+            Ok(schema) => publish(front_end, schema, began),
             Err(error) => return error,
         }
         let version = match schema_version(backend).await {
@@ -329,6 +339,12 @@ async fn schema_version(backend: &Rc<Backend>) -> Result<Option<String>, Control
         .next()
         .and_then(|row| uuid::Uuid::from_slice(row.bytes("schema_version")?).ok());
     Ok(id.map(|id| id.to_string()))
+}
+
+/// Makes what was read the newest snapshot; the cache sees it before anything goes by it.
+fn publish(front_end: &CqlShared, schema: Schema, began: ChangeNumber) {
+    front_end.listener.schema_read(&front_end.schema.current(), &schema);
+    front_end.schema.publish(schema, began);
 }
 
 /// Tells the cache, and notes for clients, how the schema has changed while nobody told us.
@@ -447,9 +463,21 @@ fn forget_failures(front_end: &Arc<CqlShared>) {
     }
 }
 
+/// When tables, views and keyspaces were last changed, as far as the database tells.
+async fn load_times(backend: &Rc<Backend>) -> Result<[Option<Fetched>; 3], ControlConnectionError> {
+    let [of_tables, of_views, of_keyspaces] = schema::TIMES;
+    Ok([
+        fetch_if_told(backend, of_tables).await?,
+        fetch_if_told(backend, of_views).await?,
+        fetch_if_told(backend, of_keyspaces).await?,
+    ])
+}
+
 async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlConnectionError> {
     let [keyspaces, tables, views, columns, indexes, triggers, dropped, masks] = schema::QUERIES;
     let sources = Sources {
+        // First and last: see there.
+        times: load_times(backend).await?,
         keyspaces: fetch(backend, keyspaces).await?,
         tables: fetch(backend, tables).await?,
         views: fetch(backend, views).await?,
@@ -458,6 +486,7 @@ async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlConnectionE
         triggers: fetch(backend, triggers).await?,
         dropped: fetch(backend, dropped).await?,
         masks: fetch_if_there(backend, masks).await?,
+        times_after: load_times(backend).await?,
     };
     Ok(schema::build(&sources))
 }

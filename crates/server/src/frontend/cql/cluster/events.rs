@@ -2,6 +2,7 @@
 
 use afterglow_cql::frame::Version;
 use afterglow_cql::response::SchemaChange;
+use afterglow_cql::schema::Schema;
 
 use crate::frontend::cql::cluster::schema::SchemaStore;
 
@@ -51,8 +52,6 @@ pub enum ControlState {
         release: String,
         /// The node's data centre.
         data_center: Option<String>,
-        /// `schema_version` of the node: equal only for equal schemas.
-        schema_version: Option<String>,
     },
     /// Every change of the schema up to this version has been told.
     Current {
@@ -73,6 +72,14 @@ pub trait ClusterListener: Send + Sync + 'static {
     /// plans are made for the new schema. `schema` does not know it yet. It may also be called for
     /// changes that came through us.
     fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore);
+
+    /// The schema has been read anew, and `now` is about to be the newest snapshot after `before`.
+    fn schema_read(&self, before: &Schema, now: &Schema);
+
+    /// There is a control connection again, and this is what it has read. Changes that came before
+    /// were not told, perhaps. `version`: the `schema_version` of the node before that, equal only
+    /// for equal schemas.
+    fn schema_found(&self, found: &Schema, version: Option<String>);
 
     /// Whether changes of the schema are heard of. When they are no longer, everything cached is in
     /// doubt.

@@ -26,12 +26,13 @@ pub struct Login {
 impl Login {
     /// The user of a token, as the database reads it: `authorisation id, 0, user, 0, password`,
     /// from its end. Any other token is its own user: should the database accept it, nobody can say
-    /// whose connections it may share.
+    /// whose connections it may share. So is one that asks to be let in as another user: databases
+    /// differ in whether it is that user then.
     pub fn of_token(token: &[u8]) -> Self {
         let mut parts = token.rsplitn(4, |byte| *byte == 0);
         let (_password, user) = (parts.next(), parts.next());
         let named = match (parts.next(), parts.next()) {
-            (Some(_), None) => {
+            (Some(to_be), None) if to_be.is_empty() || user == Some(to_be) => {
                 user.and_then(|user| std::str::from_utf8(user).ok()).filter(|user| !user.is_empty())
             }
             _ => None,
@@ -100,8 +101,8 @@ mod tests {
     fn only_plain_tokens_name_a_user() {
         let named = |token: &[u8]| Login::of_token(token).user.to_string();
         assert_eq!(named(b"\0bob\0secret"), "bob");
-        assert_eq!(named(b"as\0bob\0secret"), "bob");
-        let strange = [&b""[..], b"bob", b"\0bob", b"\0\0secret", b"\0\xff\0x"];
+        assert_eq!(named(b"bob\0bob\0secret"), "bob");
+        let strange = [&b""[..], b"bob", b"as\0bob\0secret", b"\0bob", b"\0\0secret", b"\0\xff\0x"];
         for token in strange {
             assert!(named(token).starts_with('\0'), "{token:?}");
             assert_eq!(

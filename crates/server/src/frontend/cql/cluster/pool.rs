@@ -15,7 +15,7 @@ use afterglow_cql::frame::Version;
 use futures_channel::oneshot;
 
 use crate::frontend::cql::cluster::backend::{Backend, Dial, KeptBackend};
-use crate::frontend::cql::cluster::error::ConnectError;
+use crate::frontend::cql::cluster::error::{ConnectError, HESITATION};
 use crate::frontend::cql::cluster::login::{Login, User};
 use crate::frontend::cql::cluster::nodes::{Addresses, NodeId};
 use crate::metrics::BackendMetrics;
@@ -369,6 +369,28 @@ impl Pool {
         self.unreached.borrow().get(&node).is_some_and(|since| since.elapsed() < AVOIDED)
     }
 
+    /// Whether a node is worth asking before others, by what its connections and attempts have
+    /// shown. Nodes are asked in this order; equals keep theirs.
+    pub fn doubt(&self, node: NodeId) -> Doubt {
+        let entries = self.entries.borrow();
+        let silent = |(key, entry): (&PoolKey, &PoolEntry)| match entry {
+            PoolEntry::Up(backend) => key.node == node && backend.is_silent(),
+            _ => false,
+        };
+        match () {
+            () if self.is_avoided(node) => Doubt::Unreached,
+            () if entries.iter().any(silent) => Doubt::Silent,
+            () => Doubt::None,
+        }
+    }
+
+    /// Whether this connection to a node is silent, or has not been heard for a while and another
+    /// one to the same node is silent: that is of the node, and not only of the connection.
+    pub fn is_silent(&self, node: NodeId, backend: &Backend) -> bool {
+        let is_idle = || backend.last_heard().elapsed() >= HESITATION;
+        backend.is_silent() || is_idle() && self.doubt(node) == Doubt::Silent
+    }
+
     /// Whether a node has said within this time that it has too much to do.
     pub fn was_overloaded(&self, within: Duration) -> bool {
         let entries = self.entries.borrow();
@@ -425,6 +447,17 @@ impl Pool {
             }
         });
     }
+}
+
+/// Why a node is asked after others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doubt {
+    /// It is not.
+    None,
+    /// It owes answers and is not heard.
+    Silent,
+    /// It could not be connected to a moment ago.
+    Unreached,
 }
 
 enum Begun {

@@ -56,6 +56,15 @@ pub(crate) async fn fetch_if_there(
     Fetched::new(&answer).map(Some).ok_or(ControlConnectionError::Refused(text))
 }
 
+/// As [`fetch`]; `None` if the database does not tell, for whatever reason it says.
+pub(crate) async fn fetch_if_told(
+    backend: &Rc<Backend>,
+    text: &'static str,
+) -> Result<Option<Fetched>, ControlConnectionError> {
+    let answer = call(backend, Opcode::Query, query(backend.version(), text), text).await?;
+    Ok(Fetched::new(&answer))
+}
+
 /// The answer to a request, `what` in words.
 pub(crate) async fn call(
     backend: &Rc<Backend>,

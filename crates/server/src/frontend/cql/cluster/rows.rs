@@ -64,6 +64,11 @@ impl Fetched {
         self.rows.iter().map(|cells| FetchedRow { of: self, cells })
     }
 
+    /// Whether a lightweight transaction has done what it says, if this answers one.
+    pub fn applied(&self) -> Option<bool> {
+        Some(self.rows().next()?.bytes("[applied]")? == [1])
+    }
+
     /// As a table of `system`.
     pub fn into_table(self) -> Table {
         let column = |(name, type_bytes): (String, Vec<u8>)| SystemColumn {
@@ -89,6 +94,11 @@ impl FetchedRow<'_> {
     /// An int.
     pub fn int(&self, column: &str) -> Option<i32> {
         self.bytes(column)?.try_into().ok().map(i32::from_be_bytes)
+    }
+
+    /// A bigint.
+    pub fn bigint(&self, column: &str) -> Option<i64> {
+        self.bytes(column)?.try_into().ok().map(i64::from_be_bytes)
     }
 
     /// `keyspace_name` and `table_name`.

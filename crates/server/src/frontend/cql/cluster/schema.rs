@@ -7,23 +7,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use afterglow_cql::graces::Graces;
 use afterglow_cql::plan::{Column, TableSchema};
-use afterglow_cql::schema::Schema;
+use afterglow_cql::schema::{ChangeTime, Currency, Schema};
 use parking_lot::RwLock;
 use uuid::Uuid;
 
-use crate::frontend::cql::cluster::rows::{Fetched, text_map, text_set};
+use crate::frontend::cql::cluster::rows::{Fetched, FetchedRow, text_map, text_set};
 
 /// The newest snapshot, for all reactors.
+///
+/// A snapshot is read over a time, in which the schema may change. So changes that are heard of
+/// have numbers, and it is noted which had been heard of when the reading began.
 #[derive(Default)]
 pub struct SchemaStore {
-    current: RwLock<Arc<Schema>>,
+    current: RwLock<Current>,
     generation: AtomicU64,
 }
+
+#[derive(Default)]
+struct Current {
+    schema: Arc<Schema>,
+    /// The last change that it certainly has.
+    has: ChangeNumber,
+    /// The last change that was heard of.
+    heard: ChangeNumber,
+    /// The last change that a snapshot must have, for reads to be answered by it.
+    required: ChangeNumber,
+}
+
+/// A change of the schema that was heard of, by its number. At the beginning of a reading of the
+/// schema: the last one until then.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChangeNumber(u64);
 
 impl SchemaStore {
     /// The newest snapshot.
     pub fn current(&self) -> Arc<Schema> {
-        self.current.read().clone()
+        self.current.read().schema.clone()
     }
 
     /// Generation of the newest snapshot; cheap, to find out whether one still has it.
@@ -31,12 +50,53 @@ impl SchemaStore {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Makes `schema` the newest snapshot.
-    pub fn publish(&self, mut schema: Schema) {
+    /// The schema has changed: a snapshot has that if its reading begins after this.
+    pub fn note_change(&self) -> ChangeNumber {
         let mut current = self.current.write();
-        schema.generation = current.generation + 1;
+        current.heard.0 += 1;
+        current.heard
+    }
+
+    /// The schema is about to be read.
+    pub fn begin_load(&self) -> ChangeNumber {
+        self.current.read().heard
+    }
+
+    /// Makes `schema` the newest snapshot, whose reading began at `began`.
+    pub fn publish(&self, schema: Schema, began: ChangeNumber) {
+        let mut current = self.current.write();
+        current.has = began;
+        self.replace(&mut current, schema);
+    }
+
+    /// Clients are about to be told of this change. Until a snapshot has it, no read is answered
+    /// by one. False if the newest has it.
+    ///
+    /// The tables stay known: a write that touches a row of one need not drop all that is cached.
+    pub fn require(&self, change: ChangeNumber) -> bool {
+        let mut current = self.current.write();
+        current.required = current.required.max(change);
+        if current.has >= change {
+            return false;
+        }
+        let known = Schema::clone(&current.schema);
+        self.replace(&mut current, known);
+        true
+    }
+
+    /// The race between a reading that began before a change and what its client is told: the
+    /// snapshot counts as what it had when its reading began, whenever it comes.
+    fn replace(&self, current: &mut Current, mut schema: Schema) {
+        assert!(current.has <= current.heard, "a snapshot has changes that nobody heard of");
+        assert!(current.required <= current.heard, "a change is required before it is heard of");
+        schema.generation = current.schema.generation + 1;
+        schema.currency = match current.has {
+            has if has < current.required => Currency::Outdated,
+            has if has < current.heard => Currency::Behind,
+            _ => Currency::Current,
+        };
         self.generation.store(schema.generation, Ordering::Release);
-        *current = Arc::new(schema);
+        current.schema = Arc::new(schema);
     }
 }
 
@@ -53,8 +113,21 @@ pub const QUERIES: [&str; 8] = [
     "SELECT keyspace_name, table_name, column_name FROM system_schema.column_masks",
 ];
 
-/// The answers to [`QUERIES`].
+/// The queries that tell when tables, views and keyspaces were last changed. They are sent before
+/// [`QUERIES`] and after. What changes in between has two times, and the snapshot may show it or
+/// not, or one change of several. So it gets no time, and counts as changed.
+pub const TIMES: [&str; 3] = [
+    "SELECT id, writetime(id) FROM system_schema.tables",
+    "SELECT id, writetime(id) FROM system_schema.views",
+    "SELECT keyspace_name, writetime(replication) FROM system_schema.keyspaces",
+];
+
+/// The answers to [`QUERIES`] and [`TIMES`].
 pub struct Sources {
+    /// Of each of [`TIMES`], before the others; none where the database does not tell.
+    pub times: [Option<Fetched>; 3],
+    /// Of each of [`TIMES`], after the others.
+    pub times_after: [Option<Fetched>; 3],
     /// `keyspaces`
     pub keyspaces: Fetched,
     /// `tables`
@@ -95,6 +168,7 @@ pub fn build(sources: &Sources) -> Schema {
             row.int("default_time_to_live").and_then(|ttl| u32::try_from(ttl).ok()).unwrap_or(0);
         let grace = row.int("gc_grace_seconds").and_then(|grace| u32::try_from(grace).ok());
         graces.insert(table.id, Graces::of(grace, row.bytes("extensions")));
+        table.expiring_rows = has_expiring_rows(row.bytes("extensions"));
         // Both came with Cassandra 5.0.
         table.element_times = sources.masks.is_some();
         tables.insert((table.keyspace.clone(), table.name.clone()), table);
@@ -120,13 +194,50 @@ pub fn build(sources: &Sources) -> Schema {
         let graces = graces.get(&table.id).copied().unwrap_or_default();
         schema.add_table(table, graces);
     }
+    add_times(sources, &mut schema);
     schema
 }
 
-fn bare_table(
-    row: &crate::frontend::cql::cluster::rows::FetchedRow<'_>,
-    name: &str,
-) -> Option<TableSchema> {
+/// Adds the times that were the same before and after everything else was read.
+fn add_times(sources: &Sources, schema: &mut Schema) {
+    let [tables, keyspaces] = times(&sources.times);
+    let [tables_after, keyspaces_after] = times(&sources.times_after);
+    for (id, time) in unchanged(tables, &tables_after) {
+        if let Ok(id) = Uuid::from_slice(&id) {
+            schema.set_table_time(id, time);
+        }
+    }
+    for (name, time) in unchanged(keyspaces, &keyspaces_after) {
+        if let Ok(name) = String::from_utf8(name) {
+            schema.set_keyspace_time(name, time);
+        }
+    }
+}
+
+type ChangeTimes = HashMap<Vec<u8>, ChangeTime>;
+
+fn unchanged(
+    before: ChangeTimes,
+    after: &ChangeTimes,
+) -> impl Iterator<Item = (Vec<u8>, ChangeTime)> {
+    before.into_iter().filter(|(of, time)| after.get(of) == Some(time))
+}
+
+/// What one reading of [`TIMES`] tells: of tables and views by their ids, of keyspaces by name.
+fn times(read: &[Option<Fetched>; 3]) -> [ChangeTimes; 2] {
+    let [tables, views, keyspaces] = read;
+    let told = |row: &FetchedRow<'_>, of: &str, time: &str| {
+        Some((row.bytes(of)?.to_vec(), row.bigint(time)?))
+    };
+    let all = [tables, views].into_iter().flatten().flat_map(Fetched::rows);
+    let keyspaces = keyspaces.iter().flat_map(Fetched::rows);
+    [
+        all.filter_map(|row| told(&row, "id", "writetime(id)")).collect(),
+        keyspaces.filter_map(|row| told(&row, "keyspace_name", "writetime(replication)")).collect(),
+    ]
+}
+
+fn bare_table(row: &FetchedRow<'_>, name: &str) -> Option<TableSchema> {
     let keyspace = row.text("keyspace_name")?;
     let id = row.bytes("id").and_then(|id| Uuid::from_slice(id).ok())?;
     let system = is_system(&keyspace);
@@ -137,10 +248,19 @@ fn bare_table(
     })
 }
 
-/// Keyspaces that the database keeps for itself. A user's keyspace that happens to start with
-/// `system` is taken for one: it is passed through, which is never wrong.
+/// Keyspaces that the database keeps for itself, and ours, which instances write past their caches.
+/// A user's keyspace that happens to start with `system` is taken for one: it is passed through,
+/// which is never wrong.
 fn is_system(keyspace: &str) -> bool {
-    keyspace.starts_with("system") || keyspace.starts_with("dse_")
+    keyspace.starts_with("system") || keyspace.starts_with("dse_") || keyspace == "afterglow"
+}
+
+/// Whether the `extensions` of a table say that a column has the end of each row. ScyllaDB keeps
+/// the column's name under this tag. Where the tag is in the map does not matter: to cache less is
+/// never wrong.
+fn has_expiring_rows(extensions: Option<&[u8]>) -> bool {
+    const TAG: &[u8] = b"system:ttl_attribute";
+    extensions.is_some_and(|bytes| bytes.windows(TAG.len()).any(|part| part == TAG))
 }
 
 fn add_columns(sources: &Sources, tables: &mut HashMap<(String, String), TableSchema>) {
@@ -154,7 +274,7 @@ fn add_columns(sources: &Sources, tables: &mut HashMap<(String, String), TableSc
         .dropped
         .rows()
         .filter_map(|row| {
-            let time = row.bytes("dropped_time")?.try_into().ok().map(i64::from_be_bytes)?;
+            let time = row.bigint("dropped_time")?;
             Some(((row.table()?, row.text("column_name")?), time))
         })
         .collect();
@@ -190,7 +310,7 @@ fn add_columns(sources: &Sources, tables: &mut HashMap<(String, String), TableSc
 mod tests {
     use std::time::Duration;
 
-    use afterglow_cql::plan::SchemaView;
+    use afterglow_cql::plan::{NotCacheable, SchemaView};
 
     use super::*;
 
@@ -212,6 +332,15 @@ mod tests {
         out
     }
 
+    fn times_at(time: i64) -> [Option<Fetched>; 3] {
+        let time = time.to_be_bytes();
+        [
+            Some(fetched(&["id", "writetime(id)"], &[&[&[7; 16], &time]])),
+            None,
+            Some(fetched(&["keyspace_name", "writetime(replication)"], &[&[b"ks", &time]])),
+        ]
+    }
+
     fn sources() -> Sources {
         let int = |n: i32| n.to_be_bytes();
         let plain = text_collection(&["compound"], 1);
@@ -221,6 +350,7 @@ mod tests {
             text_collection(&["class", "SimpleStrategy", "replication_factor", "3"], 2);
         // `none` is also an empty map.
         let (id, ttl, none, damaged) = ([7; 16], int(60), int(0), int(1));
+        let tags = text_collection(&["scylla_tags", "..system:ttl_attribute..ends"], 1);
         let column = [
             "keyspace_name",
             "table_name",
@@ -231,6 +361,8 @@ mod tests {
             "clustering_order",
         ];
         Sources {
+            times: times_at(77),
+            times_after: times_at(77),
             keyspaces: fetched(&["keyspace_name", "replication"], &[&[b"ks", &replication]]),
             tables: fetched(
                 &[
@@ -246,6 +378,11 @@ mod tests {
                     &[b"ks", b"t", &id, &plain, &ttl, &int(99), &none],
                     &[b"ks", b"old", &[8; 16], &dense, &none, &int(5), &damaged],
                     &[b"ks", b"c", &[9; 16], &counting, &none, &none, &none],
+                    &[b"ks", b"ending", &[2; 16], &plain, &none, &none, &tags],
+                    &[b"ks", b"t_scylla_cdc_log", &[3; 16], &plain, &none, &none, &none],
+                    &[b"audit", b"audit_log", &[4; 16], &plain, &none, &none, &none],
+                    &[b"audit", b"plain", &[5; 16], &plain, &none, &none, &none],
+                    &[b"afterglow", b"lease", &[6; 16], &plain, &none, &none, &none],
                     &[b"system_auth", b"roles", &[1; 16], &plain, &none, &none, &none],
                 ],
             ),
@@ -301,13 +438,81 @@ mod tests {
     }
 
     #[test]
+    fn what_changes_while_the_schema_is_read_counts_as_changed() {
+        let read = |times, times_after| {
+            let [times, times_after] = [times, times_after].map(times_at);
+            build(&Sources { times, times_after, ..sources() })
+        };
+        let before = read(77, 77);
+        for (times, times_after, kept) in [(78, 78, true), (78, 79, false), (77, 78, false)] {
+            let now = read(times, times_after);
+            let touched = now.touched_since(&before);
+            assert_eq!(now.keeps_rows_since(&before, "ks", "t"), kept);
+            assert!(touched.keyspaces.contains(&"ks"));
+            let next = read(times_after, times_after);
+            assert_eq!(next.touched_since(&now).keyspaces.is_empty(), kept);
+            let again = next.touched_since(&now);
+            assert_eq!(again.tables.iter().any(|table| table.name == "t"), !kept);
+        }
+        let silent = Sources { times_after: [None, None, None], ..sources() };
+        assert!(!read(78, 78).keeps_rows_since(&build(&silent), "ks", "t"));
+    }
+
+    #[test]
+    fn what_others_write_than_clients_is_not_cached() {
+        let schema = build(&sources());
+        for (keyspace, table, reason) in [
+            ("ks", "ending", Some(NotCacheable::WrittenByDatabase)),
+            ("ks", "t_scylla_cdc_log", Some(NotCacheable::WrittenByDatabase)),
+            ("audit", "audit_log", Some(NotCacheable::WrittenByDatabase)),
+            ("audit", "plain", None),
+            ("afterglow", "lease", Some(NotCacheable::SystemTable)),
+        ] {
+            let mut table = TableSchema::clone(&schema.table(keyspace, table).unwrap());
+            table.partition_key = vec![Column::new("k", "blob")];
+            assert_eq!(table.cacheable().err(), reason, "{keyspace}.{}", table.name);
+        }
+    }
+
+    #[test]
     fn every_published_snapshot_voids_the_plans_of_the_one_before() {
         let store = SchemaStore::default();
         let before = store.current();
         assert!(before.is_unknown());
-        store.publish(build(&sources()));
+        store.publish(build(&sources()), store.begin_load());
         assert!(!store.current().is_unknown());
         assert_eq!(store.current().generation, store.generation());
         assert_ne!(store.generation(), before.generation);
+    }
+
+    #[test]
+    fn a_snapshot_answers_no_read_until_it_has_every_change_that_clients_know_of() {
+        let store = SchemaStore::default();
+        store.publish(build(&sources()), store.begin_load());
+        let currency = || {
+            let newest = store.current();
+            assert!(newest.table("ks", "t").is_some(), "what is known stays known");
+            newest.currency
+        };
+        assert_eq!(currency(), Currency::Current);
+        // It is told before it can be read, and a reading that began before comes late.
+        let began = store.begin_load();
+        let change = store.note_change();
+        let generation = store.generation();
+        assert!(store.require(change));
+        assert_eq!((currency(), store.generation()), (Currency::Outdated, generation + 1));
+        store.publish(build(&sources()), began);
+        assert_eq!(currency(), Currency::Outdated);
+        store.publish(build(&sources()), store.begin_load());
+        assert_eq!(currency(), Currency::Current);
+        // It was read in time, and is told after.
+        let began = store.begin_load();
+        let change = store.note_change();
+        store.publish(build(&sources()), began);
+        assert_eq!(currency(), Currency::Behind);
+        store.publish(build(&sources()), store.begin_load());
+        let generation = store.generation();
+        assert!(!store.require(change));
+        assert_eq!((currency(), store.generation()), (Currency::Current, generation));
     }
 }

@@ -45,6 +45,13 @@ pub fn has_gone(before: Option<&RingView>, now: Option<&RingView>) -> bool {
     !before.nodes.iter().all(is_there)
 }
 
+/// Whether no node stays that had tokens: a driver that hears only who went is left with nodes of
+/// which it knows no token. It has to read the nodes anew before.
+pub fn replaces_all(before: Option<&RingView>, now: Option<&RingView>) -> bool {
+    let (Some(before), Some(now)) = (before, now) else { return false };
+    !before.nodes.is_empty() && before.nodes.iter().all(|node| now.node(node.host_id).is_none())
+}
+
 /// Whether a node that stays has other tokens now, or another rack. Drivers read that on a new
 /// connection only.
 pub fn has_moved(before: Option<&RingView>, now: Option<&RingView>) -> bool {
@@ -97,6 +104,17 @@ mod tests {
         assert_eq!(told(None, Some(&now))[..2], first);
         assert_eq!(told(Some(&before), None).len(), 4);
         assert_eq!(told(Some(&before), Some(&before)), [""; 0]);
+    }
+
+    #[test]
+    fn all_are_replaced_where_nobody_stays_who_had_tokens() {
+        let replaced = |before: [u64; 4], now: [u64; 4]| {
+            let members = [1, 2, 3];
+            replaces_all(Some(&view(&members, before)), Some(&view(&members, now)))
+        };
+        assert!(replaced([2; 4], [1; 4]), "this one had none, and is alone now");
+        assert!(!replaced([2, 2, 1, 1], [1; 4]) && !replaced([2; 4], [2, 1, 1, 1]));
+        assert!(!replaces_all(None, Some(&view(&[1], [1; 4]))));
     }
 
     #[test]

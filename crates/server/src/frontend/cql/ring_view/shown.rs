@@ -25,6 +25,8 @@ pub struct RingSettings {
     pub spread: Duration,
     /// And not before they are so old, so that a long move does not close them again and again.
     pub least_age: Duration,
+    /// What such a client sends after the end is taken for so long, unless it closes before.
+    pub linger: Duration,
 }
 
 impl Default for RingSettings {
@@ -36,6 +38,7 @@ impl Default for RingSettings {
             together: Duration::from_secs(1),
             spread: Duration::from_secs(5),
             least_age: Duration::from_secs(10),
+            linger: Duration::from_secs(1),
         }
     }
 }
@@ -157,13 +160,15 @@ impl ShownRing {
         seen.generation < self.moved.load(Ordering::Acquire)
     }
 
-    /// The messages of the events that clients have not been told of.
-    pub fn take_news(&self) -> Vec<Vec<u8>> {
+    /// The messages of the events that clients have not been told of, and whether they are to read
+    /// the nodes anew before they hear them.
+    pub fn take_news(&self) -> (Vec<Vec<u8>>, bool) {
         let mut coming = self.coming.lock();
         let now = self.current();
         let events = news::events(coming.told.as_deref(), now.as_deref());
+        let replaces_all = news::replaces_all(coming.told.as_deref(), now.as_deref());
         (coming.told, coming.is_due) = (now, false);
-        events
+        (events, replaces_all)
     }
 }
 
@@ -183,13 +188,13 @@ mod tests {
         assert_eq!((take(None), ring.is_set()), (ToDo::Nothing, false));
         assert_eq!(take(view([1, 2, 1, 2])), ToDo::Tell);
         assert_eq!(take(view([1, 2, 3, 2])), ToDo::Nothing, "somebody is going to tell");
-        assert_eq!(ring.take_news().len(), 4);
+        assert_eq!(ring.take_news().0.len(), 4);
         let seen = ring.seen();
         assert!(!ring.has_moved_since(seen));
         assert_eq!(take(view([1, 2, 3, 2])), ToDo::Nothing, "nothing has changed");
         assert_eq!(take(view([1, 2, 2, 2])), ToDo::Tell);
         assert_eq!(take(view([1, 2, 3, 2])), ToDo::Nothing);
-        assert_eq!(ring.take_news().len(), 0);
+        assert_eq!(ring.take_news().0.len(), 0);
         assert!(ring.has_moved_since(seen), "some may have seen what was between");
         let seen = ring.seen();
         assert_eq!((take(view([1, 2, 3, 3])), ring.has_moved_since(seen)), (ToDo::Tell, true));
@@ -206,7 +211,7 @@ mod tests {
         assert_eq!((take(view([3, 1, 2, 2])), nodes()), (ToDo::Settle, 2));
         assert_eq!((take(view([3, 1, 3, 2])), nodes()), (ToDo::Nothing, 2), "somebody waits");
         assert_eq!((ring.show_newest(), nodes()), (ToDo::Tell, 3));
-        assert_eq!(ring.take_news().len(), 2);
+        assert_eq!(ring.take_news().0.len(), 2);
         assert_eq!((take(view([3, 1, 2, 2])), nodes()), (ToDo::Settle, 3), "tokens alone");
         assert_eq!((take(view([3, 1, 1, 1])), nodes()), (ToDo::Tell, 2), "the second has gone");
         assert_eq!(ring.show_newest(), ToDo::Nothing, "it is shown");

@@ -45,23 +45,35 @@ async fn settle(front_end: Arc<CqlShared>) {
 
 async fn tell(front_end: Arc<CqlShared>) {
     compio::time::sleep(front_end.config.ring.together).await;
-    for event in front_end.ring.take_news() {
+    let (events, replaces_all) = front_end.ring.take_news();
+    if replaces_all {
+        close_all_outdated(&front_end, true);
+        compio::time::sleep(front_end.config.ring.together).await;
+    }
+    for event in events {
         front_end.announce(&event);
     }
+    close_all_outdated(&front_end, false);
+}
+
+fn close_all_outdated(front_end: &Arc<CqlShared>, at_once: bool) {
     for reactor in 0..front_end.reactors.count() {
-        let front_end_there = front_end.clone();
-        front_end
-            .reactors
-            .spawn_on(reactor, move || async move { close_outdated(&front_end_there) });
+        let there = front_end.clone();
+        let close = move || async move { close_outdated(&there, at_once) };
+        front_end.reactors.spawn_on(reactor, close);
     }
 }
 
-/// Closes connections of drivers that know tokens which have moved, each at a moment of its own.
-fn close_outdated(front_end: &Arc<CqlShared>) {
+/// Closes connections of drivers that know tokens which have moved, each at a moment of its own
+/// unless `at_once`.
+fn close_outdated(front_end: &Arc<CqlShared>, at_once: bool) {
     let settings = &front_end.config.ring;
     for client in CqlReactorState::of(front_end).clients() {
         let Some(age) = client.knows_other_ring() else { continue };
-        let wait = settings.least_age.saturating_sub(age) + at_random(settings.spread);
+        let wait = match at_once {
+            true => Duration::ZERO,
+            false => settings.least_age.saturating_sub(age) + at_random(settings.spread),
+        };
         // Not kept until then if it ends before.
         let client = Rc::downgrade(&client);
         compio::runtime::spawn(async move {

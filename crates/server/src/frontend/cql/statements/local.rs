@@ -11,7 +11,7 @@ use afterglow_cql::system::{SystemError, SystemQuery, SystemTable, SystemTables}
 use uuid::Uuid;
 
 use crate::frontend::cql::client::request::Request;
-use crate::frontend::cql::cluster::error::CallError;
+use crate::frontend::cql::cluster::error::{CallError, HESITATION};
 use crate::frontend::cql::cluster::routes::Candidates;
 use crate::frontend::cql::cluster::system_read;
 use crate::metrics::Path;
@@ -25,7 +25,7 @@ pub fn asked(plan: &Plan) -> Option<&SystemQuery> {
 }
 
 /// Answers a query over these tables, with the database's present values (its schema version, say),
-/// or the last known while it is away.
+/// or the last known while it is away or silent.
 pub async fn answer(mut request: Request, question: SystemQuery) {
     let front_end = request.client().reactor_state.front_end.clone();
     if question.table() != SystemTable::Local {
@@ -36,10 +36,22 @@ pub async fn answer(mut request: Request, question: SystemQuery) {
         nodes: front_end.topology.current().first().into_iter().collect(),
         preferred: 1,
     };
-    match request.connection_among(&first).await {
-        Ok((backend, _)) => drop(system_read::load(&front_end, &backend).await),
+    let refreshed = async {
+        let (backend, _) = request.connection_among(&first).await?;
+        // Its answer may never come, and the tables are known without it.
+        if !backend.is_silent() || front_end.system.read().is_none() {
+            system_read::load(&front_end, &backend).await;
+        }
+        Ok(())
+    };
+    let is_known = front_end.system.read().is_some();
+    let outcome = match is_known {
+        true => compio::time::timeout(HESITATION, refreshed).await.unwrap_or(Ok(())),
+        false => refreshed.await,
+    };
+    match outcome {
         Err(error) if front_end.system.read().is_none() => return request.fail(&error),
-        Err(_) => {}
+        Ok(()) | Err(_) => {}
     }
     let Some(tables) = front_end.system.read().clone() else {
         return request.fail(&CallError::NotSent("system.local could not be read".into()));

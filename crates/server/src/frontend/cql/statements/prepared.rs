@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use afterglow_cql::frame::Version;
 use afterglow_cql::plan::{self, Plan};
 use afterglow_cql::response::ResultBody;
 use afterglow_cql::schema::Schema;
-use afterglow_cql::statement::{self, Parsed};
+use afterglow_cql::statement;
 use bytes::Bytes;
 use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
@@ -35,10 +35,11 @@ pub struct Prepared {
     pub keyspace: Option<String>,
     /// Whether the keyspace was named by the request (v5), not by the session.
     pub names_keyspace: bool,
-    /// The text, understood when it is first needed: there may be many after a start.
-    parsed: OnceLock<Parsed>,
-    /// The plan, with the generation of the schema that it was made for.
+    /// The plan, with the generation of the schema that it was made for. It is made when it is
+    /// first needed: there may be many statements after a start.
     plan: Mutex<Option<(u64, Arc<Plan>)>>,
+    /// What the plans of all statements of its store take.
+    plan_bytes: Arc<AtomicUsize>,
     /// The server's newest RESULT Prepared in each version.
     answers: [Option<Arc<Answer>>; VERSIONS],
     /// The server has given other columns for it before: which of them a client before v5 knows,
@@ -109,7 +110,12 @@ pub struct PrepareResult<'a> {
 }
 
 impl Prepared {
-    fn new(told: &PrepareResult<'_>, answer: Answer, known: Option<&Prepared>) -> Prepared {
+    fn new(
+        told: &PrepareResult<'_>,
+        answer: Answer,
+        known: Option<&Prepared>,
+        plan_bytes: Arc<AtomicUsize>,
+    ) -> Prepared {
         // A text with a qualified name has one id in all keyspaces, and clients of all versions may
         // have it.
         let (mut answers, confirmed) = match known {
@@ -134,8 +140,8 @@ impl Prepared {
             text: told.text.to_owned(),
             keyspace: told.keyspace.map(str::to_owned),
             names_keyspace: told.names_keyspace,
-            parsed: OnceLock::new(),
             plan: Mutex::default(),
+            plan_bytes,
             answers,
             drifted,
             confirmed,
@@ -148,25 +154,38 @@ impl Prepared {
         prepared
     }
 
-    /// The plan for that schema.
-    pub fn plan(&self, schema: &Schema) -> Arc<Plan> {
+    /// The plan for that schema, and whether it was made just now.
+    fn plan(&self, schema: &Schema) -> (Arc<Plan>, bool) {
         let mut plan = self.plan.lock();
         match &*plan {
-            Some((generation, plan)) if *generation == schema.generation => plan.clone(),
+            Some((generation, plan)) if *generation == schema.generation => (plan.clone(), false),
             _ => {
-                let made = Arc::new(plan::analyse(self.parsed(), schema, self.keyspace.as_deref()));
-                *plan = Some((schema.generation, made.clone()));
-                made
+                let made = Arc::new(self.analysed(schema));
+                self.plan_bytes.fetch_add(made.weight(), Ordering::Relaxed);
+                self.discount(plan.replace((schema.generation, made.clone())));
+                (made, true)
             }
         }
     }
 
-    fn parsed(&self) -> &Parsed {
-        self.parsed.get_or_init(|| {
-            let mut parsed = statement::parse(&self.text);
-            self.answers.iter().flatten().for_each(|answer| parsed.expect_binds(answer.binds));
-            parsed
-        })
+    /// The text is read anew for each schema: its tree would take several times the plan.
+    fn analysed(&self, schema: &Schema) -> Plan {
+        let mut parsed = statement::parse(&self.text);
+        self.answers.iter().flatten().for_each(|answer| parsed.expect_binds(answer.binds));
+        plan::analyse(&parsed, schema, self.keyspace.as_deref())
+    }
+
+    /// It has this plan no more.
+    fn discount(&self, plan: Option<(u64, Arc<Plan>)>) {
+        if let Some((_, plan)) = plan {
+            self.plan_bytes.fetch_sub(plan.weight(), Ordering::Relaxed);
+        }
+    }
+
+    /// Lets go of its plan. Whoever still has the statement makes another if need be.
+    fn forget_plan(&self) {
+        let plan = self.plan.lock().take();
+        self.discount(plan);
     }
 
     /// The server's newest RESULT Prepared in that version.
@@ -200,8 +219,9 @@ impl Prepared {
 
     fn cost(&self) -> usize {
         let answers: usize = self.answers.iter().flatten().map(|answer| answer.message.len()).sum();
-        // The tree of a text is several times its size.
-        OVERHEAD + 4 * self.text.len() + answers
+        // The text is there once, and again in the literals and names of the plan, which is counted
+        // when it is made.
+        OVERHEAD + 2 * self.text.len() + answers
     }
 
     fn entry(&self, version: Version) -> Option<PlanEntry> {
@@ -217,6 +237,12 @@ impl Prepared {
     }
 }
 
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        self.forget_plan();
+    }
+}
+
 fn slot(version: Version) -> usize {
     Version::ALL.iter().position(|of| *of == version).expect("all versions are in the list")
 }
@@ -228,6 +254,8 @@ pub struct PreparedStore {
     budget: usize,
     by_id: RwLock<HashMap<Bytes, Arc<Prepared>>>,
     order: Mutex<Order>,
+    /// What the plans take that were made so far, beside what `order` counts.
+    plan_bytes: Arc<AtomicUsize>,
     file: Mutex<Saved>,
     forgotten: AtomicU64,
 }
@@ -259,6 +287,7 @@ impl PreparedStore {
             budget,
             by_id: RwLock::default(),
             order: Mutex::default(),
+            plan_bytes: Arc::default(),
             file: Mutex::default(),
             forgotten: AtomicU64::default(),
         }
@@ -290,7 +319,21 @@ impl PreparedStore {
     /// How many statements are remembered, and about how many bytes they take.
     pub fn size(&self) -> (usize, usize) {
         let order = self.order.lock();
-        (order.queue.len(), order.bytes)
+        (order.queue.len(), self.bytes(&order))
+    }
+
+    fn bytes(&self, order: &Order) -> usize {
+        order.bytes + self.plan_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The plan of one of its statements for that schema. Others are forgotten if a new plan is too
+    /// much.
+    pub fn plan(&self, prepared: &Prepared, schema: &Schema) -> Arc<Plan> {
+        let (plan, is_new) = prepared.plan(schema);
+        if is_new {
+            self.evict(&mut self.order.lock());
+        }
+        plan
     }
 
     /// How many statements were forgotten to stay within the budget.
@@ -329,7 +372,7 @@ impl PreparedStore {
         let answer = Answer::new(told.version, told.message)?;
         let mut order = self.order.lock();
         let known = self.by_id.read().get(told.id).cloned().filter(|known| known.text == told.text);
-        let mut prepared = Prepared::new(told, answer, known.as_deref());
+        let mut prepared = Prepared::new(told, answer, known.as_deref(), self.plan_bytes.clone());
         prepared.drifted |= drifted;
         let changed = known.is_none_or(|known| {
             let then = known.answer(told.version);
@@ -343,7 +386,10 @@ impl PreparedStore {
         let replaced = self.by_id.write().insert(prepared.id.clone(), prepared.clone());
         match replaced {
             // It keeps its place in the queue.
-            Some(replaced) => order.bytes -= replaced.cost(),
+            Some(replaced) => {
+                order.bytes -= replaced.cost();
+                replaced.forget_plan();
+            }
             None => order.queue.push_back(prepared.id.clone()),
         }
         self.evict(&mut order);
@@ -352,7 +398,7 @@ impl PreparedStore {
 
     /// Second chance: what was used since it last came by goes round once more.
     fn evict(&self, order: &mut Order) {
-        while order.bytes > self.budget && order.queue.len() > 1 {
+        while self.bytes(order) > self.budget && order.queue.len() > 1 {
             let Some(id) = order.queue.pop_front() else { return };
             let mut by_id = self.by_id.write();
             let Some(prepared) = by_id.get(&id) else { continue };
@@ -360,6 +406,7 @@ impl PreparedStore {
                 order.queue.push_back(id);
             } else if let Some(gone) = by_id.remove(&id) {
                 order.bytes -= gone.cost();
+                gone.forget_plan();
                 self.forgotten.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -420,169 +467,4 @@ fn warn_unsaved(path: &Path, error: &std::io::Error) {
 }
 
 #[cfg(test)]
-mod tests {
-    use afterglow_cql::response::{ColumnSpec, MetadataOut, encode_prepared};
-
-    use super::*;
-
-    /// Remembers `SELECT id FROM ks.t`, whose one column is called `id` as well.
-    fn remember(store: &Arc<PreparedStore>, id: &str, version: Version) {
-        remember_columns(store, id, version, id);
-    }
-
-    fn remember_columns(store: &Arc<PreparedStore>, id: &str, version: Version, column: &str) {
-        let told = PrepareResult {
-            version,
-            id: id.as_bytes(),
-            text: &format!("SELECT {id} FROM ks.t"),
-            keyspace: Some("ks"),
-            names_keyspace: false,
-            message: &answer_with(id, version, column),
-            generation: 7,
-        };
-        assert!(store.remember(&told).is_some());
-    }
-
-    fn answer(id: &str, version: Version) -> Vec<u8> {
-        answer_with(id, version, id)
-    }
-
-    /// Of a duration, which is a class before v5.
-    fn answer_with(id: &str, version: Version, column: &str) -> Vec<u8> {
-        let mut type_bytes = vec![0, 0x15];
-        if version < Version::V5 {
-            let class = b"org.apache.cassandra.db.marshal.DurationType";
-            type_bytes = vec![0, 0, 0, class.len() as u8];
-            type_bytes.extend_from_slice(class);
-        }
-        let column =
-            ColumnSpec { keyspace: "ks", table: "t", name: column, type_bytes: &type_bytes };
-        let metadata_id = (version >= Version::V5).then_some(&b"metadata"[..]);
-        let mut out = Vec::new();
-        encode_prepared(
-            version,
-            id.as_bytes(),
-            metadata_id,
-            &[],
-            &[],
-            &MetadataOut::of_table(&[column]),
-            &mut out,
-        );
-        out
-    }
-
-    #[test]
-    fn what_is_used_outlives_what_is_not_within_the_budget() {
-        let store = Arc::new(PreparedStore::with_budget(100 * 1024));
-        remember(&store, "hot", Version::V4);
-        for n in 0..10_000 {
-            remember(&store, &format!("cold{n}"), Version::V4);
-            assert!(
-                store.get(b"hot").is_some(),
-                "forgotten although it was used before number {n}"
-            );
-        }
-        assert!(store.get(b"cold0").is_none());
-        let kept = store.by_id.read().len();
-        assert!(kept * OVERHEAD <= 100 * 1024, "{kept} statements are over the budget");
-        assert_eq!(kept, store.size().0);
-        assert_eq!(store.forgotten() as usize, 10_001 - kept);
-    }
-
-    #[test]
-    fn both_versions_answers_are_kept_and_counted_once() {
-        let store = Arc::new(PreparedStore::default());
-        remember(&store, "id", Version::V4);
-        let alone = store.order.lock().bytes;
-        for _ in 0..3 {
-            remember(&store, "id", Version::V5);
-        }
-        let prepared = store.get(b"id").unwrap();
-        let four = prepared.answer(Version::V4).unwrap();
-        assert_eq!((&four.message[..], &four.metadata_id), (&answer("id", Version::V4)[..], &None));
-        assert_eq!(four.names, ["id"]);
-        let five = prepared.answer(Version::V5).unwrap();
-        assert_eq!(five.metadata_id.as_deref(), Some(&b"metadata"[..]));
-        assert_ne!(five.metadata, four.metadata, "a duration is written in two ways");
-        assert!(!prepared.is_drifted(Version::V4), "and is the same column all the same");
-        assert_eq!(store.order.lock().bytes, alone + five.message.len());
-    }
-
-    #[test]
-    fn a_statement_is_confirmed_for_one_generation_of_the_schema() {
-        let store = Arc::new(PreparedStore::default());
-        remember(&store, "id", Version::V4);
-        let prepared = store.get(b"id").unwrap();
-        let confirmed =
-            |version| [7, 8].map(|generation| prepared.is_confirmed(version, generation));
-        assert_eq!(confirmed(Version::V4), [true, false]);
-        assert_eq!(confirmed(Version::V5), [false, false]);
-        prepared.confirm(Version::V4, 8);
-        assert_eq!(confirmed(Version::V4), [false, true]);
-        // Prepared again in the other version: what clients of this one know may be older than
-        // that.
-        remember(&store, "id", Version::V5);
-        let prepared = store.get(b"id").unwrap();
-        assert!(prepared.is_confirmed(Version::V4, 8) && prepared.is_confirmed(Version::V5, 7));
-        assert!(!prepared.is_confirmed(Version::V4, 7) && !prepared.is_confirmed(Version::V5, 8));
-    }
-
-    #[test]
-    fn other_columns_are_told_once_and_for_all_versions() {
-        let store = Arc::new(PreparedStore::default());
-        remember(&store, "id", Version::V4);
-        remember(&store, "id", Version::V5);
-        assert!(!store.get(b"id").unwrap().is_drifted(Version::V4));
-        remember_columns(&store, "id", Version::V5, "other");
-        remember_columns(&store, "id", Version::V5, "other");
-        let prepared = store.get(b"id").unwrap();
-        assert!(prepared.is_drifted(Version::V4), "what clients of v4 know is of before");
-        assert!(!prepared.is_drifted(Version::V5), "their requests say what they know");
-        assert!(prepared.may_renew(3) && !prepared.may_renew(3) && prepared.may_renew(4));
-    }
-
-    #[test]
-    fn a_restart_knows_every_statement_but_trusts_no_schema() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("plans");
-        let store = Arc::new(PreparedStore::open(&path));
-        remember(&store, "a", Version::V4);
-        remember(&store, "b", Version::V4);
-        remember(&store, "b", Version::V5);
-        remember_columns(&store, "b", Version::V5, "other");
-        let grown = std::fs::metadata(&path).unwrap().len();
-        remember_columns(&store, "b", Version::V5, "other");
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), grown, "nothing new, nothing written");
-        let again = PreparedStore::open(&path);
-        let (a, b) = (again.get(b"a").unwrap(), again.get(b"b").unwrap());
-        assert_eq!((&*a.text, a.keyspace.as_deref()), ("SELECT a FROM ks.t", Some("ks")));
-        assert_eq!(a.answer(Version::V4).unwrap().message, answer("a", Version::V4));
-        assert!(
-            a.answer(Version::V5).is_none()
-                && !a.is_drifted(Version::V4)
-                && b.is_drifted(Version::V4)
-        );
-        assert_eq!(b.answer(Version::V5).unwrap().names, ["other"]);
-        assert!((1..10).all(|generation| !b.is_confirmed(Version::V5, generation)));
-    }
-
-    #[test]
-    fn the_file_stays_within_its_bound_and_loses_nothing_that_is_remembered() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("plans");
-        let store = Arc::new(PreparedStore { budget: 256 * 1024, ..PreparedStore::open(&path) });
-        let limit = 2 * 256 * 1024 + FILE_SLACK;
-        let column = |n: usize| format!("{n:0>2000}");
-        for n in 0..2_000 {
-            remember_columns(&store, &format!("id{n}"), Version::V5, &column(n));
-            while store.file.lock().meanwhile.is_some() {
-                std::thread::yield_now();
-            }
-            assert!(std::fs::metadata(&path).unwrap().len() < limit + 4_096, "after {n}");
-        }
-        let again = PreparedStore::open(&path);
-        for id in store.by_id.read().keys() {
-            assert!(again.get(id).is_some(), "{id:?} is lost");
-        }
-    }
-}
+mod tests;

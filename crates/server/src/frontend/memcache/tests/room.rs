@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
+use super::super::joining;
 use super::super::parts;
 use super::super::reactor_state::STALL;
 use super::super::watch;
@@ -49,6 +50,36 @@ fn who_announces_much_and_sends_nothing_holds_nothing() {
     let held = |state: &MemcacheReactorState| (state.budget.is_short(), state.budget.used());
     assert_eq!(ask(&large, held), (false, 0));
     drop(silent);
+}
+
+#[test]
+fn a_join_that_waits_for_room_has_allocated_nothing() {
+    const JOINS: usize = 12;
+    let large = narrow();
+    let value = lines(700_000);
+    assert_eq!(large.connect().set("set k 0 0 11200000", &value), "STORED");
+    let send = |request: &str| {
+        let mut client = large.connect();
+        client.send(&format!("mn\r\n{request}"));
+        assert_eq!(client.line(), "MN");
+        client
+    };
+    // They hold all the room there is, and read nothing.
+    let silent: Vec<Client> = (0..6).map(|_| send("get k\r\n")).collect();
+    let until = Instant::now() + TIMEOUT;
+    let wait_for = |what: &str, is_so: fn(&MemcacheReactorState) -> bool| {
+        while !ask(&large, is_so) {
+            assert!(Instant::now() < until, "{what}");
+            std::thread::yield_now();
+        }
+    };
+    wait_for("the room is not used up", |state| state.budget.waiting() > 0);
+    let joins: Vec<Client> = (0..JOINS).map(|_| send("append k 0 0 1\r\nx\r\n")).collect();
+    wait_for("the joins do not wait", |state| state.budget.waiting() > JOINS);
+    // Each needs two of three parts. One may have them, should a silent client be cut by now.
+    let buffers = ask(&large, |_| joining::buffers());
+    assert!(buffers <= 1, "{buffers} of {JOINS} joins have allocated what they wait for");
+    drop((silent, joins));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use rustix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
-use super::rows::{IsCurrent, RingRows};
+use super::rows::{Newer, RingRows};
 use super::silent_owners::SilentOwners;
 use crate::frontend::cql::cached::RowCache;
 use crate::ring_link::Transport;
@@ -89,11 +89,14 @@ pub struct Ring {
     admission: AtomicU8,
     /// What was wrong with the last read of the map.
     trouble: Mutex<Option<String>>,
+    /// Why the database refuses to change the map, if it does.
+    refusal: Mutex<Option<String>>,
 }
 
 struct Locked {
     member: Member,
     rows: RingRows,
+    /// Who waits for what becomes of a write.
     clients: HashMap<u64, mpsc::UnboundedSender<WriteEvent>>,
     next_client: u64,
     /// What the shards that the cache serves were last made of.
@@ -138,12 +141,12 @@ impl Ring {
         profile: Profile,
         config: Arc<Config>,
         durable: Durable,
-        (cache, is_current): (Arc<RowCache>, IsCurrent),
+        (cache, newer): (Arc<RowCache>, Newer),
         jobs: mpsc::UnboundedSender<DatabaseJob>,
         generation: u64,
     ) -> Arc<Ring> {
         cache.share(config.shards);
-        let mut rows = RingRows::new(cache.clone(), is_current);
+        let mut rows = RingRows::new(cache.clone(), newer);
         let mut random = random;
         let mut io = Io { now: now(), rows: &mut rows, random: &mut random, actions: Vec::new() };
         let member = Member::start(me, profile, config.clone(), durable, &mut io);
@@ -171,6 +174,7 @@ impl Ring {
             closed: AtomicBool::new(false),
             admission: AtomicU8::new(Admission::Unknown as u8),
             trouble: Mutex::default(),
+            refusal: Mutex::default(),
         })
     }
 
@@ -252,6 +256,16 @@ impl Ring {
         self.trouble.lock().clone()
     }
 
+    /// Notes why the database refuses to change the map, if it does.
+    pub fn note_refusal(&self, refusal: Option<String>) {
+        *self.refusal.lock() = refusal;
+    }
+
+    /// Why the database refuses to change the map, if it does.
+    pub fn refusal(&self) -> Option<String> {
+        self.refusal.lock().clone()
+    }
+
     /// See [`Member::has_twin`].
     pub fn has_twin(&self) -> bool {
         self.inner.lock().member.has_twin()
@@ -265,6 +279,11 @@ impl Ring {
     /// Whether it has left, or is about to.
     pub fn is_leaving(&self) -> bool {
         self.inner.lock().member.is_leaving()
+    }
+
+    /// See [`Member::has_given_up_leaving`].
+    pub fn has_given_up_leaving(&self) -> bool {
+        self.inner.lock().member.has_given_up_leaving()
     }
 
     /// See [`Member::drifting`].
@@ -302,6 +321,17 @@ impl Ring {
     pub fn owner(&self, token: i64) -> Option<MemberId> {
         let map = self.map.read();
         map.as_ref()?.owner_of(token).filter(|owner| *owner != self.me)
+    }
+
+    /// Whether a write need not wait for the ring: all rows have owners, and this instance is a
+    /// member, or has a link to each owner. One with another secret has neither.
+    pub fn is_within(&self) -> bool {
+        let Some(map) = self.map() else { return false };
+        let is_owned = map.shards.iter().all(|shard| shard.owner.is_some());
+        let links = self.transport().map(Transport::peers).unwrap_or_default();
+        let is_linked = |owner| links.iter().any(|link| link.id == owner && link.links > 0);
+        let reaches = || map.owners().into_iter().all(|owner| owner == self.me || is_linked(owner));
+        is_owned && (self.inner.lock().member.is_active() || reaches())
     }
 
     /// Gives the member an input, and carries out what it decides.
@@ -494,6 +524,12 @@ impl Ring {
         inner.clients.insert(client, events);
         self.with_locked(inner, |member, io| member.write(client, scopes, detail, io));
         (client, heard)
+    }
+
+    /// Refuses the writes that have waited for their permits for so long. Whom they have asked
+    /// hears of it.
+    pub fn refuse_waiting(&self, longer_than: Time) {
+        self.with(|member, io| member.refuse_waiting(longer_than, io));
     }
 
     /// Nobody waits for that write any more.

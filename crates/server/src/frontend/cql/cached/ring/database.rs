@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::core::now;
 use super::lease_row::{self, LeaseRowState};
 use super::map_row::{self, MapRowError, RingName};
-use crate::frontend::cql::cached::own_query::{NoResult, execute, query};
+use crate::frontend::cql::cached::own_query::{NoResult, execute, query, remedy, stays};
 use crate::frontend::cql::cached::state::CachedState;
 use crate::frontend::cql::{Backend, Cluster, CqlShared, LeftNodes, NodeId};
 use crate::metrics::BackendMetrics;
@@ -55,12 +55,29 @@ pub struct Database {
     timeout: Duration,
     /// The reason why the map cannot be read was told.
     told: Cell<bool>,
+    /// The refused change of the map, which was told.
+    refusal: RefCell<Option<RefusedChange>>,
     /// The reason why the tables cannot be made was told.
     told_tables: Cell<bool>,
     /// The keyspace has no replicas in our data centre, which was told.
     lacks_replicas: Cell<bool>,
     /// The last node that was tried is in another data centre, which was told.
     told_elsewhere: Cell<bool>,
+}
+
+/// A change of the map that the database has refused, for a reason that stays.
+struct RefusedChange {
+    /// The version that it was to make.
+    version: u64,
+    why: String,
+}
+
+/// What is known of the lease's row.
+pub struct LeaseRowAnswer {
+    /// Who has it, if that is known.
+    pub state: Option<LeaseRowState>,
+    /// Why the database refuses to say, or to change it, if it does for a reason that stays.
+    pub refused: Option<NoResult>,
 }
 
 #[derive(Clone)]
@@ -92,6 +109,7 @@ impl Database {
             shards: protocol.shards,
             timeout: Duration::from_micros(protocol.transaction),
             told: Cell::new(false),
+            refusal: RefCell::default(),
             told_tables: Cell::new(false),
             lacks_replicas: Cell::new(false),
             told_elsewhere: Cell::new(false),
@@ -109,7 +127,7 @@ impl Database {
                 self.left.forget();
                 self.told.set(false);
             }
-            Err(MapRowError::NoAnswer | MapRowError::Refused(_)) => self.leave(&on),
+            Err(MapRowError::NoAnswer | MapRowError::Refused(..)) => self.leave(&on),
             Err(error) => {
                 if !self.told.replace(true) {
                     tracing::error!(%error, "this instance cannot join the ring: update it, or give the ring another name with --ring-name");
@@ -123,18 +141,57 @@ impl Database {
     pub async fn transact(&self, map: &Arc<Map>) -> TransactionResult {
         let transact = async |on: &Connection| map_row::transact(&on.backend, &on.name, map).await;
         let answer = self.ask(self.timeout, transact).await;
-        answer.map_or(TransactionResult::Unknown, |(_, result)| result)
+        match answer.map_or(Err(MapRowError::NoAnswer), |(_, answer)| answer) {
+            Ok(result) => {
+                self.forget_refusal();
+                result
+            }
+            Err(MapRowError::Refused(code, why)) if stays(code) => {
+                if self.refusal.borrow().is_none() {
+                    let remedy = remedy(Some(code));
+                    tracing::error!(
+                        "the database refuses to change the ring's map, so nobody joins or leaves, and rows of who dies go to nobody: {why}; it is asked again within some seconds. {remedy}"
+                    );
+                }
+                self.refusal.replace(Some(RefusedChange { version: map.version, why }));
+                TransactionResult::Unknown
+            }
+            Err(_) => TransactionResult::Unknown,
+        }
+    }
+
+    /// Why the database has refused to change the map when it was last asked to, if it has.
+    pub fn refusal(&self) -> Option<String> {
+        self.refusal.borrow().as_ref().map(|refused| refused.why.clone())
+    }
+
+    /// The map has this version. A refusal to make it is over: the database has made it for another
+    /// member. This one may have nothing to change, and would not hear of it.
+    pub fn map_is(&self, version: u64) {
+        let is_over = |refused: &RefusedChange| refused.version <= version;
+        if self.refusal.borrow().as_ref().is_some_and(is_over) {
+            self.forget_refusal();
+        }
+    }
+
+    fn forget_refusal(&self) {
+        if self.refusal.take().is_some() {
+            tracing::info!("the database changes the ring's map again");
+        }
     }
 
     /// Takes the lease's row of instances without a ring.
-    pub async fn take_lease_row(&self, hold: Duration) -> Option<LeaseRowState> {
+    pub async fn take_lease_row(&self, hold: Duration) -> LeaseRowAnswer {
         let take = async |on: &Connection| lease_row::take(&on.backend, &on.name, hold).await;
-        if let Some((_, Some(state))) = self.ask(TIMEOUT, take).await {
-            return Some(state);
-        }
+        let refused = match self.ask(TIMEOUT, take).await {
+            Some((_, Ok(state))) => return LeaseRowAnswer { state: Some(state), refused: None },
+            Some((_, Err(why))) if why.code.is_some_and(stays) => Some(why),
+            _ => None,
+        };
         let known =
             async |on: &Connection| lease_row::known_here(&on.backend, &on.name, hold).await;
-        self.ask(TIMEOUT, known).await?.1
+        let state = self.ask(TIMEOUT, known).await.and_then(|(_, state)| state);
+        LeaseRowAnswer { state, refused }
     }
 
     /// The ring that has the lease's row, of which that is the owner.

@@ -1,13 +1,13 @@
 //! Keeps an instance in its ring: one task on the first reactor that lets time pass for the member,
 //! has its transactions run, and writes down what a restart needs.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use afterglow_ring::{Founding, Map, MemberId, SchemaVersion, Standing};
+use afterglow_ring::{Founding, Map, MemberId, SchemaVersion, Standing, Suspicion};
 use afterglow_rowcache::claims::Claims;
 use afterglow_rowcache::write_scope::WriteScope;
 use futures_channel::{mpsc, oneshot};
@@ -15,7 +15,7 @@ use futures_util::{FutureExt, StreamExt};
 use uuid::Uuid;
 
 use super::core::{Admission, DatabaseJob, Ring, TWIN, now};
-use super::database::Database;
+use super::database::{Database, LeaseRowAnswer};
 use super::kept::KeptFile;
 use super::lease_row::{LeaseRowState, is_ring};
 use super::settings::settings_of;
@@ -25,16 +25,27 @@ use crate::config::LivePolicies;
 use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::cached::FillWaiter;
 use crate::frontend::cql::cached::keeper::{StopRequest, policies_text};
+use crate::frontend::cql::cached::own_query::{NoResult, remedy};
 use crate::frontend::cql::cached::state::CachedState;
 use crate::frontend::cql::ring_view::view::RingView;
-use crate::metrics::LeaseState;
+use crate::metrics::{LeaseState, RingEntry};
 
 /// How often time passes for the member.
 const TICK: Duration = Duration::from_millis(50);
 /// Pause between attempts to take the lease's row.
 const RETRY: Duration = Duration::from_millis(500);
+/// The longest pause, where the database refuses.
+const LONGEST_RETRY: Duration = Duration::from_secs(4);
 /// For so long it is not told again that another process has our id.
 const TWIN_PAUSE: Duration = Duration::from_secs(60);
+/// An instance that stops lets no write wait longer for its permits: in a whole ring they come
+/// within milliseconds. Those that the database has done still wait until their rows are dropped.
+const STOPS_WAITING: u64 = 500_000;
+/// Links of a process that ends are waited for no longer: who is away for 0.6 s loses its rows.
+const FLUSHES_WITHIN: u64 = 250_000;
+/// An instance that its ring has not let in by then answers clients as well as it can: where that
+/// holds for all, a load balancer would have nobody.
+const ENTERS_WITHIN: u64 = 15_000_000;
 /// Clients that come at the start wait no longer than this for the ring.
 const SETTLES_WITHIN: u64 = 5_000_000;
 
@@ -65,6 +76,9 @@ pub struct RingKeeper {
     /// When was last told of another process with our id.
     twin_told: Option<Instant>,
     confirmation: Confirmation,
+    entry: RingEntry,
+    /// Was told that it leaves no more.
+    stay_told: bool,
 }
 
 /// How the lease's row of instances without a ring stands.
@@ -78,6 +92,44 @@ struct RowOfOthers {
     asking: Cell<bool>,
     /// No attempt before this.
     at: Cell<u64>,
+    /// Between two attempts: longer with each that the database refuses.
+    pause: Cell<u64>,
+    /// The refusal that was last told.
+    refusal_told: RefCell<Option<NoResult>>,
+}
+
+impl RowOfOthers {
+    /// An attempt has ended that began in that life. `again`: microseconds until the row is looked
+    /// at while it is the ring's.
+    fn answered(&self, life: u64, answer: LeaseRowAnswer, again: u64) {
+        let LeaseRowAnswer { state, refused } = answer;
+        if let Some(LeaseRowState::Ours { .. }) = state {
+            self.told.set(None);
+        }
+        // What is the ring's stays so while nobody answers: another data centre may be away.
+        let is_ours = || matches!(self.state.get(), Some(LeaseRowState::Ours { .. }));
+        if self.life.get() == life && (state.is_some() || !is_ours()) {
+            self.state.set(state);
+        }
+        // A majority of all replicas may refuse what those near us know: it is the ring's.
+        self.refused(refused.filter(|_| !is_ours()));
+        self.at.set(now() + if is_ours() { again } else { self.pause.get() });
+    }
+
+    /// An attempt has ended. `why`: the database refuses it, and not for a moment.
+    fn refused(&self, why: Option<NoResult>) {
+        let pause = why.as_ref().map_or(0, |_| 2 * self.pause.get());
+        self.pause.set(pause.clamp(RETRY.as_micros() as u64, LONGEST_RETRY.as_micros() as u64));
+        if let Some(why) = &why
+            && self.refusal_told.borrow().is_none()
+        {
+            let remedy = remedy(why.code);
+            tracing::error!(
+                "the ring cannot take the lease, so reads of `exclusive` tables pass through and writes may be refused: {why}; it is tried again within some seconds. {remedy}"
+            );
+        }
+        self.refusal_told.replace(why);
+    }
 }
 
 impl RingKeeper {
@@ -111,6 +163,8 @@ impl RingKeeper {
             drifting: Vec::new(),
             twin_told: None,
             confirmation: Confirmation::new(now()),
+            entry: RingEntry::Awaited,
+            stay_told: false,
         }
     }
 
@@ -121,14 +175,27 @@ impl RingKeeper {
         loop {
             if let Some(asked) = (&mut stop).now_or_never() {
                 let Ok((_, done)) = asked else { return };
+                // Those whose clients were not waited for.
+                self.ring.refuse_waiting(0);
                 self.ring.close();
                 self.claims.end();
+                self.flush().await;
                 // Who asked has given up waiting if this fails.
                 let _ = done.send(());
                 return;
             }
             self.tick();
             compio::time::sleep(TICK).await;
+        }
+    }
+
+    /// What the links have taken goes out before the process ends: owners keep the gates of a
+    /// refused write closed for an hour if they do not hear of it.
+    async fn flush(&self) {
+        let until = now() + FLUSHES_WITHIN;
+        let is_open = || self.ring.transport().is_some_and(|links| links.open_links() > 0);
+        while is_open() && now() < until {
+            compio::time::sleep(TICK / 25).await;
         }
     }
 
@@ -139,6 +206,8 @@ impl RingKeeper {
         self.say_what_differs();
         self.say_what_drifts();
         self.say_of_a_twin();
+        self.say_that_it_stays();
+        self.say_whom_it_accuses();
         self.say_what_is_unconfirmed();
         if let Some(data_center) = &*self.shared.data_center.read() {
             self.claims.set_data_center(data_center);
@@ -160,7 +229,11 @@ impl RingKeeper {
         }
         self.admit(policies.any_exclusive());
         self.follow_map();
+        if self.front_end.is_closing() {
+            self.ring.refuse_waiting(STOPS_WAITING);
+        }
         self.note(policies.any_exclusive());
+        self.enter();
     }
 
     /// Up to where the control connection has told of changes of the schema. To know it late is
@@ -218,21 +291,13 @@ impl RingKeeper {
         let again = self.ring.config().confirm / 3;
         let life = row.life.get();
         compio::runtime::spawn(async move {
-            let state = database.take_lease_row(hold).await;
-            if let Some(LeaseRowState::HeldBy(other)) = state
+            let answer = database.take_lease_row(hold).await;
+            if let Some(LeaseRowState::HeldBy(other)) = answer.state
                 && row.told.replace(Some(other)) != Some(other)
             {
                 say_who_holds(other, &database).await;
             }
-            if let Some(LeaseRowState::Ours { .. }) = state {
-                row.told.set(None);
-            }
-            // What is the ring's stays so while nobody answers: another data centre may be away.
-            let is_ours = || matches!(row.state.get(), Some(LeaseRowState::Ours { .. }));
-            if row.life.get() == life && (state.is_some() || !is_ours()) {
-                row.state.set(state);
-            }
-            row.at.set(now() + if is_ours() { again } else { RETRY.as_micros() as u64 });
+            row.answered(life, answer, again);
             row.asking.set(false);
         })
         .detach();
@@ -266,6 +331,9 @@ impl RingKeeper {
             tracing::warn!(%error, "the ring's file cannot be written: after a restart the shards are taken anew");
         }
         let Some(map) = self.ring.map() else { return };
+        // An answer may come after the map that it was overtaken by.
+        self.database.map_is(map.version);
+        self.ring.note_refusal(self.database.refusal());
         if map.version == self.peers_of {
             return;
         }
@@ -332,6 +400,32 @@ impl RingKeeper {
         }
     }
 
+    /// Tells that an order to leave ended with the process that had it.
+    fn say_that_it_stays(&mut self) {
+        if !self.stay_told && self.ring.has_given_up_leaving() {
+            self.stay_told = true;
+            tracing::warn!(
+                "this instance was leaving the ring when it was started again: it is a member like others; to have it leave, run `afterglow ring leave` again"
+            );
+        }
+    }
+
+    /// Tells whom this instance wants to put out, and why: its rows go to others.
+    fn say_whom_it_accuses(&self) {
+        for (who, why) in self.ring.with(|member, _| member.accusations()) {
+            let map = self.ring.map();
+            let address = map.as_ref().and_then(|map| map.entry(who));
+            let address = address.map_or("?", |entry| &entry.profile.address);
+            let why = match why {
+                Suspicion::Silent => "it does not answer",
+                Suspicion::GrantsNothing => "it answers, but grants no write in time",
+                Suspicion::ClockDrifts => "its clock does not run like those of most members",
+                Suspicion::NoDatabase => "it has lost the database, and this instance has not",
+            };
+            tracing::warn!("the rows of {:016x} at {address} are to go to others: {why}", who.0);
+        }
+    }
+
     /// Tells that there is no lease, or one again. Settings and clocks that keep a member from it
     /// are told of above.
     fn say_what_is_unconfirmed(&mut self) {
@@ -373,6 +467,17 @@ impl RingKeeper {
         self.members = members;
     }
 
+    /// Says when clients may come: reads and writes are answered then without a wait for the ring.
+    /// What was so once is not looked at again.
+    fn enter(&mut self) {
+        if self.entry == RingEntry::Done {
+            return;
+        }
+        let may_wait = now() <= self.started + ENTERS_WITHIN;
+        self.entry = entry_of(self.entry, self.ring.admission(), self.ring.is_within(), may_wait);
+        self.front_end.config.metrics.set_ring_entry(self.entry);
+    }
+
     fn note(&self, needs_row: bool) {
         let metrics = &self.front_end.config.metrics;
         let holds = self.shared.cache.caches_exclusive();
@@ -386,6 +491,16 @@ impl RingKeeper {
         if serves || now() > self.started + SETTLES_WITHIN {
             self.shared.settled.store(true, Ordering::Release);
         }
+    }
+}
+
+/// How far an instance is on its way into its ring. Who was ready once stays so: clients have come.
+fn entry_of(before: RingEntry, admission: Admission, is_within: bool, may_wait: bool) -> RingEntry {
+    match admission {
+        Admission::Open if is_within => RingEntry::Done,
+        Admission::HeldByInstance | Admission::HeldByRing => RingEntry::KeptOut,
+        _ if before == RingEntry::Awaited && may_wait => RingEntry::Awaited,
+        _ => RingEntry::Late,
     }
 }
 
@@ -424,10 +539,60 @@ async fn run_jobs(
                 }
                 DatabaseJob::Transact { id, map } => {
                     let result = database.transact(&map).await;
+                    ring.note_refusal(database.refusal());
                     ring.with(|member, io| member.transacted(id, result, io));
                 }
             }
         })
         .detach();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_is_never_taken_back_before_or_after_the_ring_is_entered() {
+        use RingEntry::{Awaited, Done, KeptOut, Late};
+        let open =
+            |before, is_within, may_wait| entry_of(before, Admission::Open, is_within, may_wait);
+        assert_eq!([true, false].map(|may_wait| open(Awaited, false, may_wait)), [Awaited, Late]);
+        assert_eq!(entry_of(Awaited, Admission::Unknown, true, true), Awaited, "writes would wait");
+        for before in [Awaited, Late, KeptOut] {
+            assert_eq!(open(before, true, true), Done);
+            assert_eq!(entry_of(before, Admission::HeldByRing, true, true), KeptOut);
+        }
+        for before in [Late, KeptOut] {
+            assert_eq!(open(before, false, true), Late, "its clients have come");
+        }
+    }
+
+    #[test]
+    fn what_the_database_refuses_is_tried_again_ever_later_and_then_soon() {
+        let row = RowOfOthers::default();
+        let pause = |why: Option<&str>| {
+            row.refused(why.map(NoResult::from));
+            Duration::from_micros(row.pause.get())
+        };
+        assert_eq!(pause(None), RETRY, "nobody has answered");
+        let pauses = [(); 5].map(|()| pause(Some("no permission")));
+        assert_eq!(pauses.map(|pause| pause.as_millis()), [1_000, 2_000, 4_000, 4_000, 4_000]);
+        assert_eq!(pause(None), RETRY);
+    }
+
+    /// Another data centre is away, so no majority can be asked; the replicas near us know the row.
+    #[test]
+    fn a_refusal_is_no_trouble_where_the_row_is_known_as_the_ring_s() {
+        let row = RowOfOthers::default();
+        let answered = |state| {
+            let refused = Some(NoResult::from("no permission"));
+            row.answered(0, LeaseRowAnswer { state, refused }, 0);
+            row.refusal_told.borrow().is_some()
+        };
+        let ours = LeaseRowState::Ours { unsettled: false, epoch: 1, is_new: false, taken: 1 };
+        assert!(answered(None), "nothing is known of the row");
+        assert!(!answered(Some(ours)));
+        assert!(!answered(None), "it stays the ring's");
     }
 }

@@ -4,13 +4,15 @@
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use afterglow_cql::frame::{Flags, Opcode};
-use afterglow_cql::message::{Consistency, Query, QueryParams};
+use afterglow_cql::message::Consistency;
 use afterglow_rowcache::lease::{LeaseConfig, READ_SETTLED, Request};
 use uuid::Uuid;
 
 use super::map_row::RingName;
-use crate::frontend::cql::{Backend, Fetched, FetchedRow};
+use crate::frontend::cql::Backend;
+use crate::frontend::cql::cached::own_query::{NoResult, query};
+
+const DAMAGED: &str = "the row of the lease cannot be read";
 
 /// The row, with the time of the transaction that took it, in microseconds since 1970.
 const READ: &str = "SELECT owner, epoch, writetime(owner) FROM afterglow.lease WHERE scope = 'cql'";
@@ -56,36 +58,44 @@ pub fn is_ring(owner: Uuid) -> bool {
 
 /// Takes the row for the ring unless another instance has it. `hold`: for so long a write that was
 /// acknowledged may be missing on a replica.
-pub async fn take(backend: &Rc<Backend>, name: &RingName, hold: Duration) -> Option<LeaseRowState> {
+///
+/// # Errors
+/// Why it is not known who has it.
+pub async fn take(
+    backend: &Rc<Backend>,
+    name: &RingName,
+    hold: Duration,
+) -> Result<LeaseRowState, NoResult> {
     let me = owner_of(name);
     // A time to live of 0 is none.
     let config = LeaseConfig { me, ttl_seconds: 0, margin: 0, retry: 0 };
     let mut is_new = false;
     for _ in 0..4 {
-        let fetched = query(backend, READ).await?;
+        let fetched = query(backend, READ, Consistency::Serial).await?;
         let Some(row) = fetched.rows().next() else {
-            is_new = applied(&query(backend, &Request::Found.cql(&config)).await?);
+            let found = Request::Found.cql(&config);
+            is_new = query(backend, &found, Consistency::Quorum).await?.applied() == Some(true);
             continue;
         };
-        let epoch = number(&row, "epoch")?;
+        let epoch = row.bigint("epoch").ok_or(DAMAGED)?;
         let owner = row.bytes("owner").and_then(|bytes| Uuid::from_slice(bytes).ok());
         match owner {
             Some(owner) if owner == me => {
-                let taken = number(&row, "writetime(owner)")?;
+                let taken = row.bigint("writetime(owner)").ok_or(DAMAGED)?;
                 let unsettled = epoch > 1
                     && age(backend, taken).await < hold
                     && settled_epoch(backend).await? < epoch - 1;
-                return Some(LeaseRowState::Ours { unsettled, epoch, is_new, taken });
+                return Ok(LeaseRowState::Ours { unsettled, epoch, is_new, taken });
             }
-            Some(other) => return Some(LeaseRowState::HeldBy(other)),
+            Some(other) => return Ok(LeaseRowState::HeldBy(other)),
             None => {
-                let to = epoch.checked_add(1)?;
-                let take = Request::Take { from: epoch, ours: false, to };
-                is_new = applied(&query(backend, &take.cql(&config)).await?);
+                let to = epoch.checked_add(1).ok_or(DAMAGED)?;
+                let take = Request::Take { from: epoch, ours: false, to }.cql(&config);
+                is_new = query(backend, &take, Consistency::Quorum).await?.applied() == Some(true);
             }
         }
     }
-    None
+    Err("others change the row of the lease all the time".into())
 }
 
 /// What the replicas of this data centre know, where those of others cannot be asked: the ring's
@@ -98,10 +108,10 @@ pub async fn known_here(
     name: &RingName,
     hold: Duration,
 ) -> Option<LeaseRowState> {
-    let fetched = query_at(backend, READ, Consistency::LocalQuorum).await?;
+    let fetched = query(backend, READ, Consistency::LocalQuorum).await.ok()?;
     let row = fetched.rows().next()?;
     let owner = row.bytes("owner").and_then(|bytes| Uuid::from_slice(bytes).ok())?;
-    let (epoch, taken) = (number(&row, "epoch")?, number(&row, "writetime(owner)")?);
+    let (epoch, taken) = (row.bigint("epoch")?, row.bigint("writetime(owner)")?);
     // Whether the one before had settled its writes is not known.
     let unsettled = epoch > 1 && age(backend, taken).await < hold;
     let ours = LeaseRowState::Ours { unsettled, epoch, is_new: false, taken };
@@ -111,20 +121,11 @@ pub async fn known_here(
 /// The ring that is this owner of the row, if it has a map.
 pub async fn ring_of(backend: &Rc<Backend>, owner: Uuid) -> Option<RingName> {
     let text = "SELECT data_center, name FROM afterglow.ring";
-    let fetched = query_at(backend, text, Consistency::One).await?;
+    let fetched = query(backend, text, Consistency::One).await.ok()?;
     let mut names = fetched.rows().filter_map(|row| {
         Some(RingName { data_center: row.text("data_center")?, name: row.text("name")? })
     });
     names.find(|name| owner_of(name) == owner)
-}
-
-fn number(row: &FetchedRow<'_>, name: &str) -> Option<i64> {
-    row.bytes(name)?.try_into().ok().map(i64::from_be_bytes)
-}
-
-/// Whether a lightweight transaction has done what it says.
-fn applied(answer: &Fetched) -> bool {
-    answer.rows().next().is_some_and(|row| row.bytes("[applied]") == Some(&[1]))
 }
 
 /// The time since then, by the database's clock and by ours, whichever is behind. None where one is
@@ -132,10 +133,8 @@ fn applied(answer: &Fetched) -> bool {
 /// clock is that was set to local time.
 async fn age(backend: &Rc<Backend>, since: i64) -> Duration {
     let here = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let there = match query_at(backend, DATABASE_TIME, Consistency::One).await {
-        Some(fetched) => fetched.rows().next().and_then(|row| number(&row, "moment")),
-        None => None,
-    };
+    let told = query(backend, DATABASE_TIME, Consistency::One).await.ok();
+    let there = told.and_then(|fetched| fetched.rows().next()?.bigint("moment"));
     age_of(since, here, Duration::from_millis(there.unwrap_or(0).max(0) as u64))
 }
 
@@ -145,25 +144,10 @@ fn age_of(since: i64, here: Duration, there: Duration) -> Duration {
 }
 
 /// The newest epoch whose holder said that its writes were settled; 0 for none.
-async fn settled_epoch(backend: &Rc<Backend>) -> Option<i64> {
-    let fetched = query(backend, READ_SETTLED).await?;
-    let epoch = fetched.rows().next().and_then(|row| row.bytes("epoch")?.try_into().ok());
-    Some(epoch.map_or(0, i64::from_be_bytes))
-}
-
-async fn query(backend: &Rc<Backend>, text: &str) -> Option<Fetched> {
-    let reads_owner = text.starts_with("SELECT owner");
-    query_at(backend, text, if reads_owner { Consistency::Serial } else { Consistency::Quorum })
-        .await
-}
-
-async fn query_at(backend: &Rc<Backend>, text: &str, consistency: Consistency) -> Option<Fetched> {
-    let mut params = QueryParams::new(consistency);
-    params.serial_consistency = Some(Consistency::Serial);
-    let mut body = Vec::new();
-    Query { text, params }.encode(backend.version(), &mut body);
-    let answer = backend.call(Opcode::Query, Flags::NONE, body.into()).await.ok()?;
-    Fetched::new(&answer)
+async fn settled_epoch(backend: &Rc<Backend>) -> Result<i64, NoResult> {
+    let fetched = query(backend, READ_SETTLED, Consistency::Quorum).await?;
+    let epoch = fetched.rows().next().and_then(|row| row.bigint("epoch"));
+    Ok(epoch.unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Flags, Opcode};
 use afterglow_cql::message::{Consistency, Query, QueryParams, ValuesBuilder};
@@ -28,11 +29,11 @@ pub struct RingName {
 #[derive(Debug, thiserror::Error)]
 pub enum MapRowError {
     /// The database did not answer.
-    #[error("no node of the database answers")]
+    #[error("no node of the database has answered")]
     NoAnswer,
     /// The database refused.
-    #[error("the database refuses to read the ring's map: {0}")]
-    Refused(String),
+    #[error("the database refuses to read the ring's map: {1}")]
+    Refused(ErrorCode, String),
     /// The row cannot be read.
     #[error(
         "the ring's map cannot be read ({0}): another version of Afterglow may have written it"
@@ -67,7 +68,14 @@ pub async fn read(
 }
 
 /// Puts a map in the place of the version before it.
-pub async fn transact(backend: &Rc<Backend>, name: &RingName, map: &Arc<Map>) -> TransactionResult {
+///
+/// # Errors
+/// Why the database did not do it. It may yet do it: the outcome is unknown.
+pub async fn transact(
+    backend: &Rc<Backend>,
+    name: &RingName,
+    map: &Arc<Map>,
+) -> Result<TransactionResult, MapRowError> {
     let (version, before, bytes) =
         ((map.version as i64).to_be_bytes(), (map.version as i64 - 1).to_be_bytes(), map.encode());
     let (center, ring) = (name.data_center.as_bytes(), name.name.as_bytes());
@@ -85,11 +93,8 @@ pub async fn transact(backend: &Rc<Backend>, name: &RingName, map: &Arc<Map>) ->
         "UPDATE afterglow.ring SET version = ?, map = ? WHERE data_center = ? AND name = ? \
          IF version = ?"
     };
-    let applied = match query(backend, text, &values, Consistency::LocalQuorum).await {
-        Ok(fetched) => fetched.rows().next().and_then(|row| Some(row.bytes("[applied]")? == [1])),
-        Err(_) => None,
-    };
-    match applied {
+    let fetched = query(backend, text, &values, Consistency::LocalQuorum).await?;
+    Ok(match fetched.applied() {
         Some(true) => TransactionResult::Applied,
         // What is there now is read apart: the answer has the version alone.
         Some(false) => match read(backend, name, map.shards.len()).await {
@@ -97,7 +102,7 @@ pub async fn transact(backend: &Rc<Backend>, name: &RingName, map: &Arc<Map>) ->
             Err(_) => TransactionResult::Unknown,
         },
         None => TransactionResult::Unknown,
-    }
+    })
 }
 
 async fn query(
@@ -113,7 +118,8 @@ async fn query(
     Query { text, params }.encode(backend.version(), &mut body);
     let answer = backend.call(Opcode::Query, Flags::NONE, body.into()).await;
     let answer = answer.map_err(|_| MapRowError::NoAnswer)?;
-    let refused =
-        || refusal(&answer).map_or(MapRowError::NoAnswer, |(_, words)| MapRowError::Refused(words));
-    Fetched::new(&answer).ok_or_else(refused)
+    Fetched::new(&answer).ok_or_else(|| match refusal(&answer) {
+        Some((code, words)) => MapRowError::Refused(code, words),
+        None => MapRowError::NoAnswer,
+    })
 }

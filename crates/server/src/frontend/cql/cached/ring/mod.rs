@@ -6,7 +6,7 @@
 //! - [`write`](mod@write): a client's write, from its permits to its acknowledgement.
 //! - [`ask`]: a read of a row that another instance owns; [`serve`]: the owner's side.
 //! - [`carry`]: rows of earlier epochs, which a move or an absence need not cost;
-//!   [`silent_owners`]: whom it does not ask.
+//!   [`silent_owners`]: whom it does not ask; [`late_fills`]: what it does not try for others.
 //! - [`database`]: the connection for transactions; [`map_row`]: the ring's row in the database;
 //!   [`lease_row`]: the row of instances without a ring.
 //! - [`settings`]: what all members must have in common.
@@ -21,6 +21,7 @@ mod core;
 mod database;
 mod keeper;
 mod kept;
+mod late_fills;
 mod lease_row;
 mod map_row;
 mod rows;

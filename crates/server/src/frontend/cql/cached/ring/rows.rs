@@ -12,13 +12,13 @@ use afterglow_rowcache::write_scope::WriteScope;
 
 use crate::frontend::cql::cached::{RowCache, WriteInFlight};
 
-/// Whether a write was planned for the schema as it is here.
-pub type IsCurrent = Box<dyn Fn(&WriteScope) -> bool + Send>;
+/// What a write may touch besides, if it was not planned for the schema as it is here.
+pub type Newer = Box<dyn Fn(&WriteScope) -> WriteScope + Send>;
 
 /// The rows, with the writes that are granted.
 pub struct RingRows {
     cache: Arc<RowCache>,
-    is_current: IsCurrent,
+    newer: Newer,
     granted: BTreeMap<PermitKey, WriteInFlight>,
     /// A write has dropped more than its scopes say.
     dropped_more: bool,
@@ -26,8 +26,8 @@ pub struct RingRows {
 
 impl RingRows {
     /// No write is granted yet.
-    pub fn new(cache: Arc<RowCache>, is_current: IsCurrent) -> RingRows {
-        RingRows { cache, is_current, granted: BTreeMap::new(), dropped_more: false }
+    pub fn new(cache: Arc<RowCache>, newer: Newer) -> RingRows {
+        RingRows { cache, newer, granted: BTreeMap::new(), dropped_more: false }
     }
 
     /// Whether a write has dropped more than its scopes say, since this was last asked: it was
@@ -37,12 +37,12 @@ impl RingRows {
     }
 
     fn begin_write(&mut self, (scope, dead_after): (WriteScope, u32), weak: bool) -> WriteInFlight {
-        let is_current = || {
-            let is_current = (self.is_current)(&scope);
-            self.dropped_more |= !is_current;
-            is_current
+        let newer = || {
+            let newer = (self.newer)(&scope);
+            self.dropped_more |= !newer.is_empty();
+            newer
         };
-        self.cache.begin_write(&scope, weak, dead_after, is_current)
+        self.cache.begin_write(&scope, weak, dead_after, newer)
     }
 }
 
@@ -137,7 +137,11 @@ mod tests {
         let cache = cached.unwrap().router.shared().cache.clone();
         let process = Identity { id: MemberId(1), incarnation: Incarnation(1) };
         for (number, is_current) in [(1, true), (2, false)] {
-            let mut rows = RingRows::new(cache.clone(), Box::new(move |_| is_current));
+            let newer = move |_: &_| match is_current {
+                true => WriteScope::default(),
+                false => WriteScope::everything(),
+            };
+            let mut rows = RingRows::new(cache.clone(), Box::new(newer));
             let (scopes, detail) = ([Scope::Token(7)], detail(&WriteScope::default(), 0));
             let body = WriteBody { scopes: &scopes, detail: &detail };
             rows.begin(PermitKey { process, number }, body);

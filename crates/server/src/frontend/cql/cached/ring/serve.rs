@@ -4,8 +4,9 @@
 //! 1. The permission is asked for after the question has come.
 //! 2. A row is looked up in DRAM and on flash ([`Sought`]).
 //! 3. A miss is filled from where the row was cached before ([`carry`](super::carry)), or from the
-//!    database, with this instance's own credentials. Whether the client
-//!    may read the table is for the asking instance to say.
+//!    database, with this instance's own credentials. Whether the client may read the table is for
+//!    the asking instance to say. What the database would answer late is not tried
+//!    ([`late_fills`](super::late_fills)).
 //! 4. Whatever cannot be answered so is passed: the asker asks the database itself.
 
 use std::rc::Rc;
@@ -30,6 +31,7 @@ use uuid::Uuid;
 
 use super::carry::carried;
 use super::core::Ring;
+use super::late_fills::LateFills;
 use crate::frontend::cql::cached::FillWaiter;
 use crate::frontend::cql::cached::fill::{Ask, FillShape};
 use crate::frontend::cql::cached::level::Need;
@@ -55,6 +57,8 @@ pub struct Owner {
     pub ring: Arc<Ring>,
     /// With which fills are asked for.
     pub login: Arc<OwnLogin>,
+    /// Which fills are not tried.
+    pub late_fills: Arc<LateFills>,
 }
 
 /// Our own login, as it was read a moment ago: a fill of another instance's read does not wait for
@@ -190,7 +194,7 @@ impl Owner {
         }
         metrics.misses.inc(reason);
         match join {
-            Join::Wait => hears?.await.ok()?.row(),
+            Join::Wait => hears?.await.ok()?.row(question.read().fingerprint),
             _ => None,
         }
     }
@@ -216,13 +220,23 @@ impl Owner {
             let (_, row) = self.install(question, filled, (asked_at, weak), ticket);
             return Some((row?, Some(from)));
         }
+        let attempt = self.late_fills.try_one(question.table.id)?;
         let limit = Duration::from_micros(self.ring.config().get).min(self.shared.fills.timeout);
         let filled = compio::time::timeout(limit, self.fill(question, asked_at)).await;
         let fills = &metrics.fills;
-        let Ok(Some(filled)) = filled else {
-            fills.inc(if filled.is_err() { FillOutcome::Late } else { FillOutcome::Failed });
-            return None;
+        let filled = match filled {
+            Ok(Some(filled)) => filled,
+            Ok(None) => {
+                fills.inc(FillOutcome::Failed);
+                return None;
+            }
+            Err(_) => {
+                attempt.late();
+                fills.inc(FillOutcome::Late);
+                return None;
+            }
         };
+        attempt.answered();
         let (installed, row) = self.install(question, filled, (asked_at, weak), ticket);
         fills.inc(installed.into());
         Some((row?, None))

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use afterglow_engine::device::area::boot_id;
 use afterglow_ring::{Config, Credit, Envelope, Hello, MemberId, Profile};
+use afterglow_rowcache::write_scope::WriteScope;
 use futures_channel::mpsc;
 use uuid::Uuid;
 
 use super::core::{DatabaseJob, Ring, member_id};
 use super::kept::KeptFile;
-use super::rows::IsCurrent;
+use super::late_fills::LateFills;
+use super::rows::Newer;
 use super::serve::{OwnLogin, Owner};
 use super::settings::settings_of;
 use crate::config::LivePolicies;
@@ -90,12 +92,11 @@ impl OpenRing {
         };
         // Weak, for they hold the ring. A write that comes after their end drops everything.
         let of = (Arc::downgrade(front_end), Arc::downgrade(shared));
-        let is_current: IsCurrent = Box::new(move |scope| {
-            of.0.upgrade().zip(of.1.upgrade()).is_some_and(|(front_end, shared)| {
-                scope.is_current(&*shared.newest.of(&front_end.schema))
-            })
+        let newer: Newer = Box::new(move |scope| match of.0.upgrade().zip(of.1.upgrade()) {
+            Some((front_end, shared)) => scope.of_newer(&*shared.newest.of(&front_end.schema)),
+            None => WriteScope::everything(),
         });
-        let of_cache = (shared.cache.clone(), is_current);
+        let of_cache = (shared.cache.clone(), newer);
         let me = member_id(instance);
         let protocol = Arc::new(config.protocol.clone());
         let ring = Ring::new(me, profile, protocol, durable, of_cache, jobs, generation);
@@ -126,6 +127,7 @@ impl OpenRing {
             shared: Arc::downgrade(shared),
             ring: Arc::downgrade(&self.ring),
             login: Arc::default(),
+            late_fills: Arc::default(),
         });
         let metrics = &front_end.config.metrics;
         let transport = Transport::start_on(bound, config, &front_end.reactors, receiver, metrics)?;
@@ -140,6 +142,7 @@ struct Messages {
     shared: Weak<CachedState>,
     ring: Weak<Ring>,
     login: Arc<OwnLogin>,
+    late_fills: Arc<LateFills>,
 }
 
 impl Receiver for Messages {
@@ -191,6 +194,7 @@ impl Messages {
             shared: self.shared.upgrade()?,
             ring: self.ring.upgrade()?,
             login: self.login.clone(),
+            late_fills: self.late_fills.clone(),
         })
     }
 }

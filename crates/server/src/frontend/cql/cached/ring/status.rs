@@ -28,9 +28,17 @@ pub struct RingStatus {
     /// Whether its operator has had it leave. Once it owns nothing it is no member.
     #[serde(default)]
     pub leaving: bool,
+    /// Whether it was leaving when it was started again: it is a member like others, until it is
+    /// told to leave again.
+    #[serde(default)]
+    pub gave_up_leaving: bool,
     /// What was wrong when the database was last asked for the ring's map.
     #[serde(default)]
     pub trouble: Option<String>,
+    /// Why the database refuses to change the map, if it does: nobody joins or leaves then, and
+    /// nobody gets the rows of who dies.
+    #[serde(default)]
+    pub refusal: Option<String>,
     /// Shards of the ring.
     pub shards: usize,
     /// Shards that nobody owns.
@@ -212,7 +220,9 @@ impl Ring {
             lease_ms: self.lease_end().saturating_sub(now()) / 1_000,
             confirmed_ms: self.since_confirmed().map(|time| time / 1_000),
             leaving: self.is_leaving(),
+            gave_up_leaving: self.has_given_up_leaving(),
             trouble: self.trouble(),
+            refusal: self.refusal(),
             shards: self.config().shards,
             unowned: map.as_ref().map_or(self.config().shards, |map| unowned(map)),
             differs: self.differences().map(|(_, all)| all).unwrap_or_default(),

@@ -68,6 +68,8 @@ impl Confirmation {
 
 #[cfg(test)]
 mod tests {
+    use afterglow_cql::error::ErrorCode;
+
     use super::*;
 
     const SECOND: Time = 1_000_000;
@@ -100,7 +102,8 @@ mod tests {
         let others = Map { version: 3, ..empty };
         assert!(reason(&Ok(others.clone()), me, true).is_some());
         assert_eq!(reason(&Ok(others), me, false), None, "it joins");
-        let refused = Err(MapRowError::Refused("unconfigured table ring".to_owned()));
+        let refused =
+            Err(MapRowError::Refused(ErrorCode::Invalid, "unconfigured table ring".to_owned()));
         assert!(reason(&refused, me, true).is_some_and(|why| why.contains("unconfigured table")));
     }
 }

@@ -1,0 +1,68 @@
+//! A row moves while it is written, in the calm. Its new owner has no hold of it when the write is
+//! over: a row that is written all the time would be uncached for that long after each move.
+
+use super::event::{Event, Input};
+use super::plan::Plan;
+use super::plot::{Extent, Fault, MS};
+use super::random::SimRandom;
+use super::world::World;
+use crate::config::Time;
+use crate::message::Scope;
+
+/// The row that moves.
+const HOT: usize = 0;
+/// By then the write has ended, and the map has changed or not.
+const SETTLED: Time = 1_000 * MS;
+
+/// Makes some of the runs longer that are judged. What is drawn is drawn apart, so that other seeds
+/// have the runs of before. A write of everything may wait for others while the shard waits for it:
+/// the shard is weak then.
+pub fn move_some(plan: &mut Plan) {
+    let mut random = SimRandom::new(plan.seed ^ 0x4071);
+    let may = plan.judged && plan.members >= 2 && plan.rates.everything == 0;
+    if may && random.permille(300) {
+        plan.faults.push((plan.end, Fault::MoveWritten));
+        plan.end += 4 * SETTLED;
+    }
+}
+
+impl World {
+    /// A member with a lease asks for the shard of a row while some member writes the row.
+    pub fn move_written(&mut self) {
+        let leading = self.leading();
+        let token = self.plan.tokens[HOT];
+        let shard = self.database.map.shard_of(token);
+        let owner = self.database.map.shards[shard].owner.map(|owner| owner.0 as usize);
+        let takers: Vec<_> = leading.iter().copied().filter(|at| Some(*at) != owner).collect();
+        if takers.is_empty() || takers.len() == leading.len() || self.holder(HOT).is_some() {
+            return;
+        }
+        let writer = self.random.pick(&leading);
+        let taker = self.random.pick(&takers);
+        self.client_write(writer, HOT, Extent::One, false);
+        let (soon, life) = (self.random.below(6 * MS), self.nodes[taker].life);
+        let wants = Input::Want(shard);
+        self.queue.push(self.now + soon, Event::Input(taker, Some(life), wants));
+        self.moved_written = self.now + SETTLED;
+    }
+
+    /// Nobody holds the row that was written while it moved.
+    pub fn check_moved(&mut self) {
+        if self.moved_written == 0 || self.now < self.moved_written {
+            return;
+        }
+        self.moved_written = 0;
+        let wrong = self.holder(HOT).filter(|_| !self.unreliable());
+        let wrong = wrong.map(|at| format!("m{at} holds a row that was written while it moved"));
+        self.wrong = self.wrong.take().or(wrong);
+    }
+
+    /// Who does not fill the row because of a write that is over.
+    fn holder(&self, row: usize) -> Option<usize> {
+        let scope = Scope::Token(self.plan.tokens[row]);
+        let holds = |(at, member): &(usize, &crate::member::Member)| {
+            member.custody().is_held(scope, self.nodes[*at].clock(self.now))
+        };
+        self.running().find(holds).map(|(at, _)| at)
+    }
+}

@@ -1,0 +1,216 @@
+//! What a change of the schema means for fills to come.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use afterglow_cql::frame::Envelope;
+use afterglow_cql::plan::{SchemaView, TableSchema};
+use afterglow_cql::response::{Response, ResultBody, SchemaChange, SchemaTarget};
+use afterglow_cql::schema::Schema;
+use afterglow_rowcache::tables::Index;
+use afterglow_rowcache::write_scope::{Tables, WriteScope};
+use uuid::Uuid;
+
+use super::super::parsed;
+use super::changed_table::ChangedTable;
+use super::state::CachedState;
+
+/// The change of the schema that an answer tells of.
+pub(super) fn schema_change(answer: &Envelope) -> Option<SchemaChange<'_>> {
+    match parsed(answer)? {
+        Response::Result(ResultBody::SchemaChange(change)) => Some(change),
+        _ => None,
+    }
+}
+
+/// A keyspace may have more replicas than before, which get its rows by a repair only: fills of its
+/// tables are not believed for long. Noted by who hears the database's answer, because there may be
+/// no control connection to hear of it.
+pub(super) fn weaken_replicated(shared: &CachedState, change: &SchemaChange<'_>, newest: &Index) {
+    if matches!(change.target, SchemaTarget::Keyspace) && change.change == "UPDATED" {
+        let mut tables = WriteScope::default();
+        tables.add_tables_of(change.keyspace, newest);
+        // Before the first snapshot rows of an earlier run may be there all the same.
+        shared.weaken(if newest.is_unknown() { WriteScope::everything() } else { tables });
+    }
+}
+
+/// Tables that the last snapshot lacks, by their ids. A node may have heard of a table long after
+/// others, and an earlier run of ours before it. That run may have cached rows of the table, and
+/// writes of this one have not named them: its schema had no such id. So they are dropped before
+/// any plan can name the table. Of a table that is new there are none.
+///
+/// In a ring each member does so by its own snapshots. Rows of earlier epochs go on to count:
+/// whichever a write may have changed is noted by its partition, whatever schema it was planned
+/// for.
+///
+/// Those that were made just before their keyspace got other replicas are not believed for long:
+/// who heard of that did not know of them yet.
+pub(super) fn forget_appeared(shared: &CachedState, before: &Schema, now: &Schema) {
+    // What is written while no schema is known drops everything.
+    if before.is_unknown() {
+        return;
+    }
+    let known: HashSet<Uuid> = before.tables().map(|table| table.id).collect();
+    let appeared = || now.tables().filter(|table| !table.system && !known.contains(&table.id));
+    for keyspace in now.replicated_since(before) {
+        let mut weak = WriteScope::default();
+        let of_it = appeared().filter(|table| table.keyspace == keyspace);
+        of_it.for_each(|table| weak.add_table(table));
+        if !weak.is_empty() {
+            shared.weaken(weak);
+        }
+    }
+    let mut dropped = WriteScope::default();
+    appeared().for_each(|table| dropped.add_table(table));
+    if !dropped.is_empty() {
+        shared.cache.forget(&dropped);
+    }
+}
+
+/// Nodes may lack the last change of the schema for a while, and coordinate all the same. Some
+/// changes show in what such a node does until it has them, though not in its answer's form:
+///
+/// - `default_time_to_live`: what they write lives as long as theirs says. A row that follows its
+///   write would live as long as ours says.
+/// - A column that was dropped and added again: they still show what it had before.
+/// - A column that is not masked any more: they still mask it.
+/// - A trigger that was dropped: it still changes what they write.
+///
+/// So rows of such a table are not believed for long, and none follows its write. Whether all nodes
+/// have agreed is not waited for: one may be away and come back.
+pub(super) fn weaken_lagging(shared: &CachedState, before: &Schema, now: &Schema) {
+    let lags = |table: &&Arc<TableSchema>| {
+        let Some(then) = before.table(&table.keyspace, &table.name) else { return false };
+        then.id == table.id
+            && then != **table
+            && (then.default_ttl != table.default_ttl
+                || (then.triggers && !table.triggers)
+                || has_lagging_column(&then, table))
+    };
+    let mut weak = WriteScope::default();
+    now.tables().filter(lags).for_each(|table| weak.add_table(table));
+    if !weak.is_empty() {
+        shared.weaken(weak);
+    }
+}
+
+/// Whether a column was masked and is not, or was dropped since and added again. Each is compared
+/// by its name: one may have been dropped before another that is there longer.
+fn has_lagging_column(before: &TableSchema, now: &TableSchema) -> bool {
+    now.keys().chain(now.values()).any(|column| {
+        let then = before.keys().chain(before.values()).find(|then| then.name == column.name);
+        let (masked, dropped_at) = then.map_or((false, 0), |then| (then.masked, then.dropped_at));
+        (masked && !column.masked) || dropped_at < column.dropped_at
+    })
+}
+
+/// Changes of the schema may not have been told: there was no control connection. Whatever has
+/// changed between two snapshots, or was changed and changed back, is forgotten.
+///
+/// | what may have happened in between | how it shows |
+/// |---|---|
+/// | a table was dropped and made again, also with the same id | its time |
+/// | a column was dropped and added again, masked and unmasked | the time of its table |
+/// | a type was changed | not: tables with columns of such types are forgotten |
+/// | a keyspace got other replicas, also for a while | its time, which any change of it sets |
+/// | TRUNCATE | not, and no event tells of it either: it is a write, of which we know our own |
+///
+/// What a keyspace with other replicas has cached is correct. Fills of it are not believed for
+/// long: replicas that came may lack what was written before, and those that came back what was
+/// written meanwhile.
+pub(super) fn forget_untold(shared: &CachedState, before: &Schema, now: &Schema) {
+    let touched = now.touched_since(before);
+    let ours = |table: &&TableSchema| !table.system;
+    let mut weak = WriteScope::default();
+    for keyspace in &touched.keyspaces {
+        let tables = now.tables().map(|table| &**table).filter(ours);
+        tables.filter(|table| table.keyspace == *keyspace).for_each(|table| weak.add_table(table));
+    }
+    let mut changed = WriteScope::default();
+    let tables = touched.tables.iter().map(|table| &***table).filter(ours);
+    tables.for_each(|table| changed.add_table(table));
+    if weak.is_empty() && changed.is_empty() {
+        return;
+    }
+    tracing::warn!(
+        tables = changed.gates().len(),
+        weak_tables = weak.gates().len(),
+        "the schema changed while the control connection was lost: rows of tables that may have \
+         changed are dropped, and those of keyspaces that may have got other replicas are read \
+         again soon"
+    );
+    // Before the rows are forgotten: no fill in between is believed for long.
+    if !weak.is_empty() {
+        shared.weaken(weak);
+    }
+    if !changed.is_empty() {
+        shared.forget(&changed);
+    }
+}
+
+/// A table has changed, and the next snapshot shows how. Nothing of it is served or filled until
+/// then.
+pub(super) fn suspect(shared: &CachedState, keyspace: &str, table: &TableSchema) {
+    let mut changed = shared.changed.lock();
+    let is_it = |one: &&mut ChangedTable| one.keyspace == keyspace && one.table == table.name;
+    if let Some(before) = changed.iter_mut().find(is_it) {
+        before.again = true;
+        return;
+    }
+    let mut scope = WriteScope::default();
+    scope.add_table(table);
+    changed.push(ChangedTable {
+        keyspace: keyspace.to_owned(),
+        table: table.name.clone(),
+        suspected: shared.cache.suspect(&scope),
+        again: false,
+    });
+}
+
+/// A snapshot shows how the tables have changed of which that was heard. Those whose rows may be
+/// others are forgotten.
+///
+/// Of several changes it shows only what is left of them. There may be several also where one was
+/// heard of and the table has no time: it changed while the schema was read. A node may have but
+/// the first, also where the last took that back: no such table is believed for long, see
+/// [`weaken_lagging`].
+pub(super) fn settle_changed(shared: &CachedState, before: &Schema, now: &Schema) {
+    let heard = std::mem::take(&mut *shared.changed.lock());
+    for ChangedTable { keyspace, table, suspected, again } in heard {
+        let has_changed = again || !now.keeps_rows_since(before, &keyspace, &table);
+        if has_changed {
+            shared.distrust_older();
+        }
+        // Before its gate opens: no fill in between is believed for long.
+        let several = |table: &Arc<TableSchema>| again || !now.tells_time(table.id);
+        if let Some(table) = now.table(&keyspace, &table).filter(several) {
+            let mut weak = WriteScope::default();
+            weak.add_table(&table);
+            shared.weaken(weak);
+        }
+        suspected.end(has_changed);
+    }
+}
+
+/// The control connection is lost before a snapshot showed what has changed. It may be long until
+/// there is one: the tables count as changed, and are served and filled again.
+///
+/// What is filled until then is planned for the schema from before, as that of tables of whose
+/// change nobody tells. The next snapshot shows their times, and [`forget_untold`] drops it.
+pub(super) fn give_up_changed(shared: &CachedState) {
+    let heard = std::mem::take(&mut *shared.changed.lock());
+    if heard.is_empty() {
+        return;
+    }
+    shared.distrust_older();
+    heard.into_iter().for_each(|changed| changed.suspected.end(true));
+}
+
+/// All tables of a keyspace whose rows a change of one of its types may touch.
+pub(super) fn with_user_types(keyspace: &str, schema: &Schema) -> WriteScope {
+    let mut scope = WriteScope::default();
+    let tables = schema.tables().filter(|table| table.keyspace == keyspace);
+    tables.filter(|table| table.has_user_types()).for_each(|table| scope.add_table(table));
+    scope
+}
