@@ -181,6 +181,12 @@ tools:
 bench: release
 	tools/bench $(BENCH_FLAGS)
 
+# What a request costs in two builds of the server, in turn: BEFORE= is a program; without it
+# release 0.1 is built. PAIRS_FLAGS="--cases memcache-flash --pairs 21", or --help.
+.PHONY: bench-pairs
+bench-pairs: tools release
+	.venv/bin/python -m pairs $(if $(BEFORE),--before $(BEFORE)) $(PAIRS_FLAGS)
+
 # What the disk can do, whether fio agrees, and what the engine leaves of it; reports in
 # target/bench. BENCH_DIR is on the disk to measure.
 bench-engine: release

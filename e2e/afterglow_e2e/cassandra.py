@@ -12,7 +12,6 @@ As a program (standard library only; PYTHONPATH=e2e):
 import argparse
 import json
 import os
-import random
 import re
 import shutil
 import socket
@@ -21,7 +20,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .process import ROOT, Child, Failure, alive, free_port, scratch, stop_pid
+from .process import NEXT_ADDRESS, ROOT, Child, Failure, alive, free_port, scratch, stop_pid
 
 STOCK = ROOT / "cassandra" / "stock"
 VERSION = "5.0.5"
@@ -235,7 +234,7 @@ class Cassandra:
         self.folder.mkdir(parents=True, exist_ok=True)
         # 127.0.0.2 and up are loopback too; an address of its own makes it visible when a driver
         # goes round a proxy.
-        self.address = address or f"127.0.0.{random.randint(10, 250)}"
+        self.address = address or next(NEXT_ADDRESS)
         self.port = port or free_port(self.address)
         self.heap, self.auth, self.settings, self.detached = heap, auth, settings or {}, detached
         # Plug-ins on its class path, others as agents, system properties (-Dname=value), and other
@@ -505,7 +504,7 @@ def main():
     start = commands.add_parser(
         "start", help="boot one in the background; prints ADDRESS:PORT when it answers"
     )
-    start.add_argument("--address", help="loopback address (default: a random 127.0.0.x)")
+    start.add_argument("--address", help="loopback address (default: one of 127.0.0.x)")
     start.add_argument("--port", type=int, help="native port (default: a free one)")
     start.add_argument("--heap", default="1G", help="JVM heap (default: %(default)s)")
     start.add_argument(

@@ -43,7 +43,7 @@ class MemcacheAfterglow(Afterglow):
     def command(self):
         return [
             *self.wrapper,
-            binary(profile=self.profile),
+            self.program or binary(profile=self.profile),
             "serve",
             *("--memcache", self.contact),
             *("--memcache-unix", self.socket),

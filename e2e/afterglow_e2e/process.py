@@ -89,6 +89,18 @@ def free_port(address="127.0.0.1"):
     return next(port for port in NEXT_PORT if is_free(address, port))
 
 
+def addresses():
+    """Addresses of this host in turn, none of them twice among the next 240: a node takes the same
+    ports as its neighbours. Each process begins elsewhere.
+    """
+    begin = random.randrange(240)
+    for number in itertools.count(begin):
+        yield f"127.0.0.{10 + number % 240}"
+
+
+NEXT_ADDRESS = addresses()
+
+
 def connections_to(address, port, pid="self"):
     """Sockets of a process (ours, unless said otherwise) that are connected to address:port."""
     packed = struct.unpack("=I", socket.inet_aton(address))[0]

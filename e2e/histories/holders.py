@@ -1,12 +1,13 @@
 """The lease changes hands while an acknowledged write is missing on a quorum of three nodes.
 
-Writes at ONE go to a single node while the others hang. Then that one hangs, the others answer, and
-another instance takes the lease and caches what a quorum finds. That may be old, but not for ever.
-Once every node has the write and the short life of such rows is over, each read must show it. From
-then on a write at ONE counts as acknowledged here.
+Writes at ONE go to a single node that takes the others for dead: it sends them nothing. Then that
+one hangs, the others answer, and another instance takes the lease and caches what a quorum finds.
+That may be old, but not for ever. Once every node has the write and the short life of such rows is
+over, each read must show it. From then on a write at ONE counts as acknowledged here.
 """
 
 import random as randomness
+import re
 import secrets
 import shutil
 import time
@@ -29,8 +30,8 @@ ENDS = ("terminate", "kill", "replace", "restart", "crash")
 BACK = 300
 # Longest life of a row that was filled while writes were in doubt.
 SHORT_LIFE = 61
-# Nodes drop what is older than two seconds: what others sent them while they hung.
-STALE_MESSAGES = 3
+# A node takes others for dead after some twenty seconds, and keeps what it would send them.
+CONVICTED = 120
 # Longer than any round, so that the doubt of no hand-over ends before its writes are everywhere.
 HOLD = ("--unknown-outcome-hold", "30m")
 
@@ -178,6 +179,20 @@ class Holders:
             else:
                 node.pause()
 
+    def only_answers(self, alone):
+        """The others hang, and it knows: they are sent nothing that they would find later."""
+        known = alone.log.stat().st_size
+        self.answering([alone])
+        others = [node.address for node in self.nodes if node is not alone]
+
+        def convicted():
+            with alone.log.open("rb") as log:
+                log.seek(known)
+                told = log.read().decode(errors="replace")
+            return all(re.search(rf"/{re.escape(at)}(:\d+)? is now DOWN", told) for at in others)
+
+        poll("the others to count as dead", convicted, CONVICTED, check=alone.child.check)
+
     def end(self, how):
         """The holder ends like that, and the next one starts."""
         if how in ("terminate", "restart"):
@@ -199,9 +214,8 @@ class Holders:
         alone = self.only()
         self.write_all(LOCAL_QUORUM)
         self.read_all(self.instance, judged=True)
-        self.answering([alone])
+        self.only_answers(alone)
         doubtful = self.write_all(ONE)
-        time.sleep(STALE_MESSAGES)
         self.answering([node for node in self.nodes if node is not alone])
         self.end(how)
         before = self.instance.metrics().hits()

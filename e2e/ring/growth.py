@@ -1,9 +1,12 @@
 """`make ring-growth`: a fourth instance joins a ring of three under load. Prints how many shards
 moved, and how far the hit ratio dipped while they did: reads that no cache of the ring answered.
+Then the fourth leaves while some rows are written all the time. Once they no longer are, the ring
+must cache them again.
 """
 
 import os
 import sys
+import threading
 import time
 
 from afterglow_e2e.cassandra import Cassandra
@@ -12,7 +15,7 @@ from afterglow_e2e.process import Failure, poll
 from afterglow_e2e.ring import SHARDS, Ring
 
 from .hits import Hits
-from .load import Load, prepare
+from .load import Load, PythonDriver, prepare
 
 ROWS = 20_000
 # One request of so many is a write: what was written is a miss with or without a move.
@@ -20,6 +23,52 @@ WRITES = 200
 # What the fourth gets, in shares of all; the best there is is a quarter.
 SHARE = (0.24, 0.26)
 DIP = 0.02
+# Rows that are written all the time, beyond those of the load.
+HOT = range(ROWS, ROWS + 256)
+
+
+class Writers:
+    """Writes rows again and again, all at once, from the beginning of the block to its end."""
+
+    def __init__(self, members, table):
+        self.driver, self.stop, self.failed = PythonDriver(members, table), threading.Event(), None
+        self.rounds, self.thread = 0, threading.Thread(target=self.run, daemon=True)
+
+    def run(self):
+        try:
+            self.driver.open(self.stop)
+            while not self.stop.is_set():
+                put, session = self.driver.put, self.driver.session
+                for answer in [session.execute_async(put, (row, "1")) for row in HOT]:
+                    answer.result()
+                self.rounds += 1
+        except Exception as error:  # told at the end
+            self.failed = error
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *failure):
+        self.stop.set()
+        self.thread.join(timeout=60)
+
+    def uncached(self, hits):
+        """How many of the rows the ring does not cache, now that nobody writes them."""
+        for _ in range(2):
+            before = missed(hits)
+            for row in HOT:
+                self.driver.read(row)
+        return missed(hits) - before
+
+    def close(self):
+        self.driver.close()
+
+
+def missed(hits):
+    """Reads of the whole ring that no cache has answered."""
+    counts = [hits.counts(member) for member in hits.ring.running()]
+    return sum(reads - served for served, reads in counts)
 
 
 def mean(points):
@@ -58,9 +107,30 @@ def main():
                 time.sleep(15)
                 during = hits.points[len(before) :]
             hits.stop.set()
+            hits.join()
             judge(load, mean(before), lowest(during), ring.shards(fourth) / SHARDS)
+            judge_hot(ring, table, hits)
         finally:
             ring.stop()
+
+
+def judge_hot(ring, table, hits):
+    """The last instance leaves while rows are written all the time."""
+    *members, last = ring.members
+    writers = Writers(members, table)
+    with writers:
+        poll("rows to be written", lambda: writers.rounds > 2 or writers.failed, 60)
+        ring.command(last, "leave")
+        first = members[0]
+        poll("it to be gone", lambda: len(ring.status(first)["members"]) == len(members), 60)
+        time.sleep(2)
+    if writers.failed:
+        raise Failure(f"a row could not be written: {writers.failed!r}")
+    uncached = writers.uncached(hits)
+    writers.close()
+    print(f"{uncached:.0f} of {len(HOT)} rows that were written all the time are not cached")
+    if uncached:
+        raise Failure("rows that were written while they moved are not cached after it")
 
 
 def judge(load, before, dip, share):

@@ -13,10 +13,11 @@ import sys
 import time
 
 from afterglow_e2e.cassandra import Cassandra
+from afterglow_e2e.loadclient import Table, together
 from afterglow_e2e.process import Failure, poll
 from afterglow_e2e.ring import SHARDS, Ring
 
-from .loadclient import Table, settle, together
+from .settled import settle
 
 MEMBERS = 3
 ROWS = Table(20_000, 100)

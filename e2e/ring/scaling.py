@@ -20,10 +20,11 @@ from afterglow_e2e.afterglow import Afterglow
 from afterglow_e2e.cassandra import Cassandra
 from afterglow_e2e.cgroup import Group, device_of, lacking
 from afterglow_e2e.drivers import await_caching
+from afterglow_e2e.loadclient import Table, together
 from afterglow_e2e.process import Failure, scratch
 from afterglow_e2e.ring import Ring
 
-from .loadclient import Table, settle, together
+from .settled import settle
 
 MEMBERS = 4
 LEAST = 0.97

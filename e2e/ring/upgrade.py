@@ -25,14 +25,13 @@ from cassandra.cluster import NoHostAvailable
 from afterglow_e2e.afterglow import Afterglow
 from afterglow_e2e.cassandra import Cassandra
 from afterglow_e2e.drivers import connect
-from afterglow_e2e.process import ROOT, Failure, poll
+from afterglow_e2e.process import Failure, poll
+from afterglow_e2e.release import build_release_0_1
 from afterglow_e2e.ring import Ring
 
 from .hits import Hits
 from .load import Load, PythonDriver, prepare
 
-# The last one of release 0.1 that knows no ring.
-OLD = "9220f078971fdd6671a82dc5f4862f9de48e9513"
 TIMEOUT = 15
 ROWS = 2_000
 QUORUM = ConsistencyLevel.LOCAL_QUORUM
@@ -41,22 +40,6 @@ BACK = (
     "UPDATE afterglow.lease SET owner = null WHERE scope = 'cql' IF EXISTS",
     "TRUNCATE afterglow.ring",
 )
-
-
-def build_old():
-    """The program of release 0.1, built once into target/."""
-    source, target = ROOT / "target" / "old-release", ROOT / "target" / "old-target"
-    program = target / "release" / "afterglow"
-    if not program.exists():
-        print(f"building {OLD[:9]}, some minutes", flush=True)
-        source.mkdir(parents=True, exist_ok=True)
-        archive = subprocess.run(
-            ["git", "-C", ROOT, "archive", OLD], capture_output=True, check=True
-        )
-        subprocess.run(["tar", "-x", "-C", source], input=archive.stdout, check=True)
-        build = ["cargo", "build", "--locked", "--release", "-p", "afterglow"]
-        subprocess.run(build, cwd=source, env=os.environ | {"CARGO_TARGET_DIR": target}, check=True)
-    return program
 
 
 def reason(error):
@@ -305,7 +288,7 @@ def main():
     )
     options = parser.parse_args()
     os.environ.setdefault("AFTERGLOW_PROFILE", "release")
-    old = options.old.resolve() if options.old else build_old()
+    old = options.old.resolve() if options.old else build_release_0_1()
     with Cassandra(heap="1G") as node:
         with connect(node) as session:
             table = prepare(session, "shop")

@@ -11,10 +11,9 @@ import statistics
 import sys
 
 from afterglow_e2e.cassandra import Cassandra
+from afterglow_e2e.loadclient import Table, together
 from afterglow_e2e.process import Failure, poll
 from afterglow_e2e.ring import SHARDS, Ring
-
-from .loadclient import Table, together
 
 ROWS = Table(20_000, 100)
 # Updates a second: far below what any of the three can do.

@@ -218,6 +218,75 @@ def test_what_is_revoked_is_refused_within_the_ages_of_both_caches(trusted):
         poll("the grant", lambda: answer(alice, query)[-1] == [("one",)], 30)
 
 
+def test_what_is_refused_or_changes_no_row_leaves_the_rows_cached(trusted):
+    node, instance, root = trusted
+    query = "SELECT v FROM ks.ours WHERE k = 5"
+    with (
+        connect(instance, auth=login("alice")) as alice,
+        connect(instance, auth=login("carol")) as carol,
+        connect(instance, auth=root) as admin,
+        connect(node, auth=root) as direct,
+    ):
+        alice.execute("INSERT INTO ks.ours (k, v) VALUES (5, 'five')")
+
+        def is_hit():
+            before = instance.metrics().hits()
+            assert answer(alice, query)[-1] == [("five",)]
+            return instance.metrics().hits() > before
+
+        poll("a hit", is_hit, 10)
+        fills = instance.metrics().total("afterglow_fills_total")
+
+        def assert_kept(after):
+            # Now and then a read asks whether alice may still read the table.
+            poll(f"a hit after {after}", is_hit, 10)
+            assert instance.metrics().total("afterglow_fills_total") == fills, after
+
+        for refused in (
+            "TRUNCATE ks.ours",
+            "DROP TABLE ks.ours",
+            "ALTER TABLE ks.ours ADD w int",
+            "ALTER TABLE ks.ours WITH default_time_to_live = 60",
+            "DROP KEYSPACE ks",
+            "DELETE FROM ks.ours WHERE v = 'five'",
+            "UPDATE ks.ours SET v = 'six' WHERE v = 'five'",
+        ):
+            assert answer(carol, refused)[0] in ("Unauthorized", "InvalidRequest"), refused
+            assert_kept(refused)
+        for nothing in (
+            "DROP TABLE IF EXISTS ks.nothing",
+            "DROP INDEX IF EXISTS ks.nothing",
+            "DROP TYPE IF EXISTS ks.nothing",
+            "ALTER TABLE ks.ours ADD IF NOT EXISTS v text",
+        ):
+            admin.execute(nothing)
+            assert_kept(nothing)
+        # What is known of a new table was read after the event of what came before.
+        for n, change in enumerate(
+            (
+                "ALTER TABLE ks.ours WITH comment = 'ours'",
+                "CREATE INDEX ours_v ON ks.ours (v)",
+                "DROP INDEX ks.ours_v",
+            )
+        ):
+            direct.execute(change)
+            direct.execute(f"CREATE TABLE ks.told{n} (k int PRIMARY KEY)")
+            told = f"SELECT * FROM ks.told{n}"
+
+            def is_known(told=told):
+                unknown = instance.metrics().total(
+                    "afterglow_passes_total", reason="schema_unknown"
+                )
+                admin.execute(told)
+                passes = instance.metrics().total("afterglow_passes_total", reason="schema_unknown")
+                return passes == unknown
+
+            poll("the table to be known", is_known, 30)
+            assert_kept(change)
+        admin.execute("TRUNCATE ks.ours")
+        assert answer(alice, query)[-1] == []
+
+
 def test_many_clients_of_a_role_have_few_connections_to_the_database(trusted):
     node, instance, root = trusted
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,5 @@
 import com.datastax.oss.driver.api.core.CqlSession;
+import com.datastax.oss.driver.api.core.DriverException;
 import com.datastax.oss.driver.api.core.config.DefaultDriverOption;
 import com.datastax.oss.driver.api.core.config.DriverConfigLoader;
 import com.datastax.oss.driver.api.core.cql.BatchStatementBuilder;
@@ -218,6 +219,9 @@ public class Client {
             try {
                 answer = Collections.singletonMap("ok", client.command(json.readTree(line)));
             } catch (RuntimeException error) {
+                if (!(error instanceof DriverException)) {
+                    error.printStackTrace();
+                }
                 answer = Collections.singletonMap("error", error.toString());
             }
             System.out.println(json.writeValueAsString(answer));

@@ -1,13 +1,10 @@
-"""The load client `afterglow-bench` as campaigns of the ring use it."""
+"""The load client `afterglow-bench`, as campaigns and comparisons use it."""
 
 import json
 import subprocess
-from collections import Counter
 
-from afterglow_e2e.afterglow import binary
-from afterglow_e2e.drivers import connect
-from afterglow_e2e.process import Failure, poll
-from afterglow_e2e.ring import SHARDS
+from .afterglow import binary
+from .process import Failure
 
 
 class Table:
@@ -20,25 +17,6 @@ class Table:
     def load(self, contact):
         """Makes the table and fills it."""
         run("load-cql", "--hosts", contact, *self.words, "--create")
-
-
-def settle(ring):
-    """Waits until all members own their parts, and show them to drivers."""
-    ring.settle()
-    poll("drivers to see who owns what", lambda: is_shown(ring), 60, every=0.5)
-
-
-def is_shown(ring):
-    """Whether every member shows drivers that all have the same part of the shards."""
-    running = ring.running()
-    for member in running:
-        with connect(member) as session:
-            owners = session.cluster.metadata.token_map.token_to_host_owner.values()
-        parts = Counter(owners).values()
-        even = len(parts) == len(running) and max(parts) - min(parts) <= 1
-        if not even or sum(parts) != SHARDS:
-            return False
-    return True
 
 
 def words(command, *arguments):
