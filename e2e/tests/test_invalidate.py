@@ -8,6 +8,7 @@ from conftest import await_caching
 from afterglow_e2e.afterglow import Afterglow, binary
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.memcache import MemcacheAfterglow
+from afterglow_e2e.process import poll
 
 
 def invalidate(instance, *arguments):
@@ -41,11 +42,19 @@ def stale(own, direct, table):
 
 
 def seen(instance, table, keys):
-    """Each row as a client reads it, twice: what a fill brings, and a hit."""
+    """Each row as a client reads it, once all of them are hits. A table that was made past the
+    instance is cached only when it has read the schema.
+    """
+    rows = {}
     with connect(instance) as session:
         select = session.prepare(f"SELECT v FROM {table} WHERE k = ? AND c = ?")
-        for _ in range(2):
-            rows = {key: session.execute(select, key).one().v for key in keys}
+
+        def all_hits():
+            before = instance.metrics().hits()
+            rows.update({key: session.execute(select, key).one().v for key in keys})
+            return instance.metrics().hits() - before == len(keys)
+
+        poll("all rows to be hits", all_hits, 30, check=instance.child.check)
     return rows
 
 
