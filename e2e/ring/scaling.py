@@ -4,8 +4,8 @@ other.
 Each is held to a part of a core, or to so many reads a second of its device, by control groups.
 Each has as many rows of its own in the ring as it has alone. A client of each instance asks for the
 rows that it owns, as token-aware drivers do. Prints the ring's reads a second beside those of four
-alone at the same time, which share the machine as the ring does, and beside four times those of
-one; and what a read costs in CPU where clients ask any instance instead.
+alone, in runs in turn, and beside four times those of one; and what a read costs in CPU where
+clients ask any instance instead.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import shutil
 import statistics
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from afterglow_e2e.afterglow import Afterglow
 from afterglow_e2e.cassandra import Cassandra
@@ -47,6 +48,21 @@ BOUNDS = (
 SIZES = {"flash": "512MiB", "memory": "64MiB"}
 
 
+class Run(NamedTuple):
+    """Reads a second, and CPU of a read in us."""
+
+    rate: float
+    cost: float
+
+    def __str__(self):
+        return f"{self.rate:8.0f} reads/s  {self.cost:6.1f} us of CPU a read"
+
+
+def median(runs):
+    """The medians of several runs."""
+    return Run(*(statistics.median(of) for of in zip(*runs, strict=True)))
+
+
 class Site:
     """One kind of run over one database."""
 
@@ -60,11 +76,13 @@ class Site:
     def __exit__(self, *_):
         shutil.rmtree(self.folder)
 
-    def groups(self, stack, count):
-        """A control group for each of so many instances."""
+    def groups(self, stack, kind, count):
+        """A control group for each of so many instances of a kind."""
         device = device_of(self.folder)
         limits = self.bound.limits
-        return [stack.enter_context(Group(f"{n}", device=device, **limits)) for n in range(count)]
+        return [
+            stack.enter_context(Group(f"{kind}{n}", device=device, **limits)) for n in range(count)
+        ]
 
     def read(self, members, records, *load):
         """One run at every member at the same time: the results."""
@@ -84,64 +102,79 @@ class Site:
             self.read(members, records, *load, "--warmup", "0s", "--duration", "300s", *more)
 
     def measure(self, members, records, *more):
-        """Reads a second of all members together and CPU of a read in us: medians of rounds."""
-        rates, costs = [], []
+        """One run: reads a second of all members together, and CPU of a read in us."""
         load = ("--distribution", "uniform", "--warmup", "2s", "--duration", f"{self.seconds}s")
-        for _ in range(self.rounds):
-            results = self.read(members, records, *load, *more)
-            operations = sum(result["operations"] for result in results)
-            missed = sum(result["cache"]["misses"] for result in results)
-            if missed > MISSES * operations:
-                raise Failure(f"{missed} of {operations} reads were misses: nothing is measured")
-            cores = sum(server["cores"] for result in results for server in result["servers"])
-            rate = sum(result["per_second"] for result in results)
-            rates.append(rate)
-            costs.append(cores / rate * 1e6)
-        return statistics.median(rates), statistics.median(costs)
+        results = self.read(members, records, *load, *more)
+        operations = sum(result["operations"] for result in results)
+        missed = sum(result["cache"]["misses"] for result in results)
+        if missed > MISSES * operations:
+            raise Failure(f"{missed} of {operations} reads were misses: nothing is measured")
+        cores = sum(server["cores"] for result in results for server in result["servers"])
+        rate = sum(result["per_second"] for result in results)
+        return Run(rate, cores / rate * 1e6)
 
-    def alone(self, count, **policies):
-        """So many instances at the same time, of which none knows another."""
-        with contextlib.ExitStack() as stack:
-            instances = []
-            for group in self.groups(stack, count):
-                one = Afterglow(self.contact, wrapper=group.wrapper, **SIZES, **policies)
-                stack.enter_context(one)
-                await_caching(one)
-                instances.append(one)
-            self.warm(instances, self.bound.rows)
-            return self.measure(instances, self.bound.rows)
+    def start_alone(self, stack, count, **policies):
+        """So many warm instances at the same time, of which none knows another."""
+        instances = []
+        for group in self.groups(stack, "alone", count):
+            one = Afterglow(self.contact, wrapper=group.wrapper, **SIZES, **policies)
+            stack.enter_context(one)
+            await_caching(one)
+            instances.append(one)
+        self.warm(instances, self.bound.rows)
+        return instances
 
-    def ring(self):
-        """As a ring, asked by token and asked anywhere."""
-        records = MEMBERS * self.bound.rows
+    def start_ring(self, stack):
+        """As many warm members of one ring."""
+        homes = [("127.0.0.1", group.wrapper) for group in self.groups(stack, "member", MEMBERS)]
+        ring = Ring(self.contact, MEMBERS, homes=homes)
+        for member in ring.members:
+            member.flash, member.memory = SIZES["flash"], SIZES["memory"]
+        stack.enter_context(ring)
+        settle(ring)
+        self.warm(ring.members, MEMBERS * self.bound.rows, "--owned")
+        return ring.members
+
+    def one_alone(self):
+        """What one does, with the machine for itself: medians of its runs."""
         with contextlib.ExitStack() as stack:
-            groups = self.groups(stack, MEMBERS)
-            homes = [("127.0.0.1", group.wrapper) for group in groups]
-            ring = Ring(self.contact, MEMBERS, homes=homes)
-            for member in ring.members:
-                member.flash, member.memory = SIZES["flash"], SIZES["memory"]
-            stack.enter_context(ring)
-            settle(ring)
-            self.warm(ring.members, records, "--owned")
-            by_token = self.measure(ring.members, records, "--owned")
-            return by_token, self.measure(ring.members, records)
+            one = self.start_alone(stack, 1)
+            return median(self.measure(one, self.bound.rows) for _ in range(self.rounds))
+
+    def in_turn(self):
+        """Runs of four alone, of the ring asked by token and of it asked anywhere, in turn: what the
+        machine does besides is the same for all three.
+        """
+        every = MEMBERS * self.bound.rows
+        with contextlib.ExitStack() as stack:
+            # Several may not cache an `exclusive` table.
+            four = self.start_alone(stack, MEMBERS, policies=("*.*=max-staleness=1h",))
+            ring = self.start_ring(stack)
+            return [
+                (
+                    self.measure(four, self.bound.rows),
+                    self.measure(ring, every, "--owned"),
+                    self.measure(ring, every),
+                )
+                for _ in range(self.rounds)
+            ]
 
     def run(self):
         Table(MEMBERS * self.bound.rows, self.bound.size).load(self.contact)
-        one = self.alone(1)
-        # Several may not cache an `exclusive` table.
-        four = self.alone(MEMBERS, policies=("*.*=max-staleness=1h",))
-        by_token, anywhere = self.ring()
-        part = by_token[0] / four[0]
+        one = self.one_alone()
+        rounds = self.in_turn()
+        parts = sorted(by_token.rate / four.rate for four, by_token, _ in rounds)
+        four, by_token, anywhere = (median(runs) for runs in zip(*rounds, strict=True))
+        part = statistics.median(parts)
         print(
             f"bound by {self.bound.name}, {self.bound.rows} rows of {self.bound.size} B each, "
             f"{', '.join(f'{name} {value:g}' for name, value in self.bound.limits.items())}:\n"
-            f"  one alone            {one[0]:8.0f} reads/s  {one[1]:6.1f} us of CPU a read\n"
-            f"  four alone at once   {four[0]:8.0f} reads/s  {four[1]:6.1f} us\n"
-            f"  ring, asked by token {by_token[0]:8.0f} reads/s  {by_token[1]:6.1f} us\n"
-            f"  ring, asked anywhere {anywhere[0]:8.0f} reads/s  {anywhere[1]:6.1f} us\n"
-            f"  the ring beside four alone: {part:.3f}, beside four times one: "
-            f"{by_token[0] / (MEMBERS * one[0]):.3f}",
+            f"  one alone            {one}\n"
+            f"  four alone at once   {four}\n"
+            f"  ring, asked by token {by_token}\n"
+            f"  ring, asked anywhere {anywhere}\n"
+            f"  the ring beside four alone: {part:.3f} ({parts[0]:.3f} to {parts[-1]:.3f}), "
+            f"beside four times one: {by_token.rate / (MEMBERS * one.rate):.3f}",
             flush=True,
         )
         return part
