@@ -142,8 +142,8 @@ class Site:
             return median(self.measure(one, self.bound.rows) for _ in range(self.rounds))
 
     def in_turn(self):
-        """Runs of four alone, of the ring asked by token and of it asked anywhere, in turn: what the
-        machine does besides is the same for all three.
+        """Runs of four alone, of the ring asked by token and of it asked anywhere, in turn. What
+        the machine does besides is the same for all three.
         """
         every = MEMBERS * self.bound.rows
         with contextlib.ExitStack() as stack:

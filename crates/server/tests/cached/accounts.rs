@@ -29,7 +29,8 @@ fn guarded(with_credentials: bool) -> House {
     House { node: setup.start(), database, directory }
 }
 
-fn own_credentials(directory: &TempDir) -> PathBuf {
+/// A file with the password of the user `afterglow`, which is `own`.
+pub fn own_credentials(directory: &TempDir) -> PathBuf {
     let file = directory.path().join("credentials");
     std::fs::write(&file, "username = \"afterglow\"\npassword = \"own\"\n").unwrap();
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();

@@ -11,6 +11,7 @@ use afterglow_loadgen::cql::CqlError;
 use afterglow_testkit::fake_backend::{Ask, FakeBackend};
 use tempfile::TempDir;
 
+use crate::accounts::own_credentials;
 use crate::node::{House, Setup, furnished, wait_until};
 use crate::pipelined::Pipelined;
 
@@ -22,6 +23,11 @@ const OVERLOADED: i32 = 0x1001;
 type Asked = Mutex<Vec<(Arc<Ask>, Instant)>>;
 
 fn house() -> (House, Arc<Asked>) {
+    house_of(&[])
+}
+
+/// A house whose database knows these users, if any, each by its name as the password.
+fn house_of(users: &[&str]) -> (House, Arc<Asked>) {
     let asked = Arc::<Asked>::default();
     let kept = asked.clone();
     let database = FakeBackend::scripted(Version::MAX, move |ask| {
@@ -32,8 +38,13 @@ fn house() -> (House, Arc<Asked>) {
         takes
     });
     let (database, directory) = (furnished(database.unwrap()), TempDir::new().unwrap());
-    let node = Setup::new(directory.path(), &database, "ks.*=exclusive").start();
-    (House { node, database, directory }, asked)
+    let mut setup = Setup::new(directory.path(), &database, "ks.*=exclusive");
+    if !users.is_empty() {
+        database.add_user("afterglow", "own");
+        users.iter().for_each(|user| database.add_user(user, user));
+        setup.credentials = Some(own_credentials(&directory));
+    }
+    (House { node: setup.start(), database, directory }, asked)
 }
 
 /// Takes the next statement that comes. It, and when it came.
@@ -80,6 +91,28 @@ fn who_asks_for_whole_tables_in_vain_waits_before_the_next_is_sent() {
     });
     let (reads, value) = house.reads(|| reader.value("a"));
     assert_eq!((reads, value.as_deref()), (0, Some("1")), "nothing was dropped");
+}
+
+#[test]
+fn a_user_who_connects_anew_is_held_all_the_same() {
+    const TAKES: Duration = Duration::from_millis(30);
+    let (house, asked) = house_of(&["eve"]);
+    let in_vain = || {
+        let mut client = house.node.log_in(Version::V4, "eve", "eve").unwrap();
+        let answer = client.try_run("TRUNCATE ks.t");
+        assert!(matches!(&answer, Err(CqlError::Server(error)) if error.code == UNAUTHORIZED));
+    };
+    thread::scope(|scope| {
+        let mut last = None;
+        for times in [0, 10, 11] {
+            let eve = scope.spawn(in_vain);
+            let (came, refused) = refuse(&asked, TAKES);
+            let waited = last.map_or(Duration::ZERO, |last| came - last);
+            assert!(waited >= TAKES * times, "{waited:?} after the last was refused");
+            eve.join().unwrap();
+            last = Some(refused);
+        }
+    });
 }
 
 /// The code and the body of the next answer, which is an error.

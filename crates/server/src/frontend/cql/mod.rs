@@ -17,6 +17,7 @@ mod front_end;
 mod hex;
 mod keyed_turns;
 mod reactor_state;
+mod refusals;
 mod ring_view;
 mod router;
 mod shared;

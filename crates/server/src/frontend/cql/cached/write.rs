@@ -35,8 +35,8 @@ use super::state::CachedState;
 use super::write_level::is_weak;
 use super::{WriteInFlight, in_vain, serial, update, write_in_ring};
 use crate::frontend::cql::bound::bound;
-use crate::frontend::cql::client::refusals::VainTurn;
 use crate::frontend::cql::cluster::error::CallError;
+use crate::frontend::cql::refusals::VainTurn;
 use crate::metrics::{MissReason, Path, WriteScopeLabel};
 
 /// Takes a request that may change data.

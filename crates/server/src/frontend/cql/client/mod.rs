@@ -5,7 +5,6 @@ pub(crate) mod dispatch;
 pub(crate) mod habits;
 pub(crate) mod outbox;
 pub(crate) mod preparing;
-pub(crate) mod refusals;
 pub(crate) mod relay;
 pub(crate) mod request;
 pub(crate) mod route;

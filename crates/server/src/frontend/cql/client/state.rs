@@ -17,12 +17,12 @@ use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::client::budget::{FREE, Share};
 use crate::frontend::cql::client::habits::DriverHabits;
 use crate::frontend::cql::client::outbox::Outbox;
-use crate::frontend::cql::client::refusals::Refusals;
 use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::error::CallError;
 use crate::frontend::cql::cluster::login::User;
 use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::reactor_state::{ConnectedClient, CqlReactorState};
+use crate::frontend::cql::refusals::Refusals;
 use crate::frontend::cql::ring_view::shown::SeenRing;
 use crate::frontend::cql::statements::outdated::Outdated;
 use crate::metrics::{Path, TableCounters};
@@ -78,8 +78,8 @@ pub struct Client {
     pub dedicated: RefCell<Option<Rc<Backend>>>,
     /// Statements of which it was told new columns.
     pub outdated: RefCell<Outdated>,
-    /// Its statements over whole tables that the database has refused.
-    pub refusals: Rc<Refusals>,
+    /// Its statements over whole tables that the database has refused, where it has not logged in.
+    refusals: Arc<Refusals>,
     opened: Instant,
     /// The ring when it was opened.
     pub ring: SeenRing,
@@ -125,7 +125,7 @@ impl Client {
             user: RefCell::default(),
             dedicated: RefCell::default(),
             outdated: RefCell::default(),
-            refusals: Rc::default(),
+            refusals: Arc::default(),
             in_flight: Cell::default(),
             bytes_in_flight: Cell::default(),
             receiving: Cell::default(),
@@ -170,6 +170,12 @@ impl Client {
     /// Whose connections to the database its requests travel on, in the keyspace that it is in now.
     pub fn who(&self, version: Version) -> Who {
         Who { user: self.user.borrow().clone(), version, keyspace: self.keyspace() }
+    }
+
+    /// The statements over whole tables that the database has refused to its user, or to it.
+    pub fn refusals(&self) -> Arc<Refusals> {
+        let user = self.user.borrow();
+        user.as_ref().map_or(&self.refusals, |user| &user.refusals).clone()
     }
 
     /// Requests without an answer.
@@ -309,7 +315,7 @@ impl ConnectedClient for Client {
 
     fn stop_reading(&self) {
         // Of what is held nothing is sent any more.
-        self.refusals.wake();
+        self.refusals().wake();
         self.out.stop_reading();
     }
 

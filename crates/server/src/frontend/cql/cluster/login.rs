@@ -9,6 +9,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
 use crate::frontend::cql::hex::hex;
+use crate::frontend::cql::refusals::Refusals;
 
 /// Credentials that the database has just accepted are not checked again for so long: what it keeps
 /// them for itself by default (`credentials_validity`).
@@ -47,6 +48,8 @@ pub struct User {
     /// Tells users apart; names may come again with other rights, but that is the database's
     /// business.
     pub id: u32,
+    /// The statements over whole tables that the database has refused to it.
+    pub refusals: Arc<Refusals>,
     accepted: RwLock<(Login, Instant)>,
 }
 
@@ -86,7 +89,8 @@ impl Users {
         let mut users = self.0.lock();
         let id = users.len() as u32 + 1;
         let user = users.entry(login.user.clone()).or_insert_with(|| {
-            Arc::new(User { id, accepted: RwLock::new((login.clone(), asked)) })
+            let accepted = RwLock::new((login.clone(), asked));
+            Arc::new(User { id, refusals: Arc::default(), accepted })
         });
         *user.accepted.write() = (login.clone(), asked);
         user.clone()
@@ -136,5 +140,14 @@ mod tests {
         let long_ago = Instant::now().checked_sub(ACCEPTED_FOR).unwrap();
         assert_eq!(users.accept(&good, long_ago).id, bob.id);
         assert!(users.accepted(&good).is_none());
+    }
+
+    #[test]
+    fn what_is_refused_to_a_user_holds_nobody_else() {
+        let users = Users::default();
+        let user = |token: &[u8]| users.accept(&Login::of_token(token), Instant::now());
+        let [eve, again, bob] = [b"\0eve\0x", b"\0eve\0y", b"\0bob\0x"].map(|token| user(token));
+        assert!(Arc::ptr_eq(&eve.refusals, &again.refusals), "also with a new password");
+        assert!(!Arc::ptr_eq(&eve.refusals, &bob.refusals));
     }
 }

@@ -4,8 +4,9 @@
 //! database may refuse it, also to who has no right to it. Somebody who sends such statements one
 //! after the other would keep the tables unserved for everybody.
 //!
-//! 1. A refusal says how long the tables were unserved. Such statements of the connection are held
-//!    for ten times as long after it, and for longer with every refusal in a row.
+//! 1. A refusal says how long the tables were unserved. Such statements of the user are held for
+//!    ten times as long after it, and for longer with every refusal in a row. The connection does
+//!    not matter: to connect anew is cheap. Of who has not logged in, those of the connection are.
 //! 2. Then one is sent, as a trial. The others are held until its answer is known.
 //! 3. If it is taken, all that are held are sent, and nothing is held any more. If it is refused,
 //!    this begins anew. An answer that says nothing of the statement itself changes nothing: the
@@ -14,16 +15,17 @@
 //!
 //! No statement is held for more than [`LONGEST`]: what would be is not sent.
 //!
-//! Invariant: of a connection whose statements are sent and refused one after the other, no more
-//! than a tenth of the time passes while one of them is under way.
+//! Invariant: of a user whose statements are sent and refused one after the other, no more than a
+//! tenth of the time passes while one of them is under way.
 //!
-//! Not bounded: what comes at once before anything was refused, and who connects anew.
+//! Not bounded: what comes at once before anything was refused, and who connects anew to a database
+//! that asks for no login.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_channel::oneshot::{self, Receiver, Sender};
+use parking_lot::Mutex;
 
 use crate::reactor::wake_in_drop;
 
@@ -34,8 +36,8 @@ const LEAST_TIMES: u32 = 9;
 pub const LONGEST: Duration = Duration::from_secs(1);
 /// A refusal is forgotten after so many pauses.
 const FORGOTTEN_AFTER: u32 = 10;
-/// More of those that are held are noted only once the ones that have left are taken out. A
-/// connection has fewer requests under way than half of that.
+/// More of those that are held are noted only once the ones that have left are taken out, and from
+/// then on once twice as many as are left.
 const MOST_NOTED: usize = 4096;
 
 /// What the answer to a statement says of its client's rights.
@@ -62,17 +64,22 @@ pub enum VainTurn {
     AfterTrial(Duration),
 }
 
-/// The statements over whole tables of one connection.
+/// The statements over whole tables of one user, or of one connection without one.
 #[derive(Debug, Default)]
-pub struct Refusals {
-    in_a_row: Cell<u32>,
+pub struct Refusals(Mutex<RefusalsState>);
+
+#[derive(Debug, Default)]
+struct RefusalsState {
+    in_a_row: u32,
     /// None if nothing was refused, or that is forgotten.
-    last: Cell<Option<HeldUntil>>,
+    last: Option<HeldUntil>,
     /// The number of the trial that is under way.
-    trial: Cell<Option<u64>>,
-    trials: Cell<u64>,
+    trial: Option<u64>,
+    trials: u64,
     /// Those that are held, and some that were.
-    held: RefCell<Vec<Sender<()>>>,
+    held: Vec<Sender<()>>,
+    /// How many are noted before those that have left are taken out.
+    noted: usize,
 }
 
 /// Until when what was refused holds others.
@@ -87,91 +94,101 @@ struct HeldUntil {
 /// The one statement that is sent to see whether it is refused too.
 #[derive(Debug)]
 pub struct Trial {
-    of: Rc<Refusals>,
+    of: Arc<Refusals>,
     number: u64,
 }
 
 impl Drop for Trial {
     fn drop(&mut self) {
+        let mut state = self.of.0.lock();
         // If the refusal was forgotten meanwhile, another trial may be under way.
-        if self.of.trial.get() == Some(self.number) {
-            self.of.trial.set(None);
-            self.of.wake();
+        if state.trial == Some(self.number) {
+            state.trial = None;
+            wake(state.held.split_off(0));
         }
     }
 }
 
 impl Refusals {
     /// Whether a statement may be sent now.
-    pub fn turn(self: &Rc<Self>, now: Instant) -> VainTurn {
-        let Some(HeldUntil { next, forgotten }) = self.last.get() else { return VainTurn::Free };
+    pub fn turn(self: &Arc<Self>, now: Instant) -> VainTurn {
+        let mut state = self.0.lock();
+        let Some(HeldUntil { next, forgotten }) = state.last else { return VainTurn::Free };
         if now >= forgotten {
-            self.forget();
+            state.forget();
             return VainTurn::Free;
         }
-        if self.trial.get().is_some() {
+        if state.trial.is_some() {
             return VainTurn::AfterTrial(forgotten - now);
         }
         if now < next {
             return VainTurn::Later(next - now);
         }
-        let number = self.trials.get() + 1;
-        self.trials.set(number);
-        self.trial.set(Some(number));
-        VainTurn::Trial(Trial { of: self.clone(), number })
+        state.trials += 1;
+        state.trial = Some(state.trials);
+        VainTurn::Trial(Trial { of: self.clone(), number: state.trials })
     }
 
     /// A statement was answered now, so long after it was sent.
     pub fn note(&self, ended: Ended, took: Duration, now: Instant) {
+        let mut state = self.0.lock();
         match ended {
             Ended::Unsaid => {}
-            Ended::Taken => self.forget(),
+            Ended::Taken => state.forget(),
             Ended::Refused => {
-                let in_a_row = self.in_a_row.get().saturating_add(1);
-                self.in_a_row.set(in_a_row);
+                let in_a_row = state.in_a_row.saturating_add(1);
+                state.in_a_row = in_a_row;
                 let grown = took.saturating_mul(LEAST_TIMES.saturating_add(in_a_row));
                 let pause = grown.min(LONGEST).max(took.saturating_mul(LEAST_TIMES));
                 let (next, forgotten) = (now + pause, now + pause * FORGOTTEN_AFTER);
-                let last = self.last.get().unwrap_or(HeldUntil { next, forgotten });
+                let last = state.last.unwrap_or(HeldUntil { next, forgotten });
                 // Never sooner because another is refused.
                 let last = HeldUntil {
                     next: last.next.max(next),
                     forgotten: last.forgotten.max(forgotten),
                 };
                 debug_assert!(last.next <= last.forgotten, "one may be sent before all may");
-                self.last.set(Some(last));
+                state.last = Some(last);
             }
         }
     }
 
-    /// Is told when those that are held are to ask again.
+    /// Is told when those that are held are to ask again. Other reactors may change that at any
+    /// time, so whoever is to be held asks for its turn after this.
     pub fn changed(&self) -> Receiver<()> {
         let (tell, changed) = oneshot::channel();
-        let mut held = self.held.borrow_mut();
-        if held.len() >= MOST_NOTED {
-            held.retain(|one| !one.is_canceled());
+        let mut state = self.0.lock();
+        if state.held.len() >= state.noted.max(MOST_NOTED) {
+            state.held.retain(|one| !one.is_canceled());
+            state.noted = 2 * state.held.len();
         }
-        held.push(tell);
+        state.held.push(tell);
         changed
     }
 
     /// Has all that are held ask again.
     pub fn wake(&self) {
-        let held = self.held.take();
-        // Destructors of a task that panics come here.
-        wake_in_drop(|| {
-            for one in held {
-                let _ = one.send(()); // it may have left
-            }
-        });
+        wake(self.0.lock().held.split_off(0));
     }
+}
 
-    fn forget(&self) {
-        self.in_a_row.set(0);
-        self.last.set(None);
-        self.trial.set(None);
-        self.wake();
+impl RefusalsState {
+    fn forget(&mut self) {
+        self.in_a_row = 0;
+        self.last = None;
+        self.trial = None;
+        wake(self.held.split_off(0));
     }
+}
+
+/// A task that is woken asks for its turn later, whoever has the lock now.
+fn wake(held: Vec<Sender<()>>) {
+    // Destructors of a task that panics come here.
+    wake_in_drop(|| {
+        for one in held {
+            let _ = one.send(()); // it may have left
+        }
+    });
 }
 
 #[cfg(test)]
@@ -181,7 +198,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// Waits for its turn. How long it waited, and the trial that it is.
-    fn sent(refusals: &Rc<Refusals>, now: &mut Instant) -> (Duration, Option<Trial>) {
+    fn sent(refusals: &Arc<Refusals>, now: &mut Instant) -> (Duration, Option<Trial>) {
         match refusals.turn(*now) {
             VainTurn::Free => (Duration::ZERO, None),
             VainTurn::Trial(trial) => (Duration::ZERO, Some(trial)),
@@ -196,14 +213,14 @@ mod tests {
         }
     }
 
-    fn is_free(refusals: &Rc<Refusals>, now: Instant) -> bool {
+    fn is_free(refusals: &Arc<Refusals>, now: Instant) -> bool {
         matches!(refusals.turn(now), VainTurn::Free)
     }
 
     #[test]
-    fn of_a_connection_in_vain_a_tenth_of_the_time_is_under_way_at_most() {
+    fn of_a_user_in_vain_a_tenth_of_the_time_is_under_way_at_most() {
         for took in [MS / 10, MS, 7 * MS, 90 * MS, 200 * MS, 500 * MS, 2_000 * MS] {
-            let (refusals, began) = (Rc::new(Refusals::default()), Instant::now());
+            let (refusals, began) = (Arc::new(Refusals::default()), Instant::now());
             let (mut now, mut under_way, mut longest) = (began, Duration::ZERO, Duration::ZERO);
             for _ in 0..2_000 {
                 let (wait, trial) = sent(&refusals, &mut now);
@@ -223,7 +240,7 @@ mod tests {
     #[test]
     fn a_few_refusals_in_a_row_cost_little() {
         // As of a tool that tries changes of the schema that were made long ago.
-        let (refusals, began) = (Rc::new(Refusals::default()), Instant::now());
+        let (refusals, began) = (Arc::new(Refusals::default()), Instant::now());
         let mut now = began;
         for _ in 0..20 {
             let (_, trial) = sent(&refusals, &mut now);
@@ -243,7 +260,7 @@ mod tests {
 
     #[test]
     fn of_statements_that_come_at_once_one_is_sent_and_its_answer_decides() {
-        let (refusals, mut now) = (Rc::new(Refusals::default()), Instant::now());
+        let (refusals, mut now) = (Arc::new(Refusals::default()), Instant::now());
         assert!((0..100).all(|_| is_free(&refusals, now)), "nothing was refused yet");
         refusals.note(Ended::Refused, 20 * MS, now);
         assert!(
@@ -273,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_forgotten() {
-        let (refusals, now) = (Rc::new(Refusals::default()), Instant::now());
+        let (refusals, now) = (Arc::new(Refusals::default()), Instant::now());
         refusals.note(Ended::Refused, 200 * MS, now);
         // 1.8 s at least, where a tenth is to hold.
         let VainTurn::Later(pause) = refusals.turn(now) else { panic!("it was refused") };
@@ -300,9 +317,14 @@ mod tests {
         let refusals = Refusals::default();
         let mut stays = refusals.changed();
         (0..3 * MOST_NOTED).for_each(|_| drop(refusals.changed()));
-        assert!(refusals.held.borrow().len() <= MOST_NOTED);
+        assert!(refusals.0.lock().held.len() <= MOST_NOTED);
+        // Many that stay are not looked through each time, and those that leave are taken out.
+        let many: Vec<_> = (0..3 * MOST_NOTED).map(|_| refusals.changed()).collect();
+        drop(many);
+        (0..6 * MOST_NOTED).for_each(|_| drop(refusals.changed()));
+        assert!(refusals.0.lock().held.len() <= MOST_NOTED);
         refusals.wake();
         assert_eq!(stays.try_recv(), Ok(Some(())));
-        assert!(refusals.held.borrow().is_empty());
+        assert!(refusals.0.lock().held.is_empty());
     }
 }
