@@ -177,9 +177,11 @@ impl Outbox {
         }
     }
 
-    /// Closes the connection at once.
+    /// Closes the connection at once. Whoever comes later finds it closed.
     pub fn abort(&self) {
-        self.state.set(OutboxState::Closed);
+        if self.state.replace(OutboxState::Closed) == OutboxState::Closed {
+            return;
+        }
         let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
         self.work.wake();
         self.space.wake();
