@@ -125,13 +125,13 @@ fn it_is_written_where_the_tables_change_and_once_at_each_start() {
     let cache: Arc<RowCache<()>> = cache_of_boot(1, &engine, &intents, &TestClock::new());
     let (mut tables, _) = NotedTables::open(dir.path(), opening(5));
     assert!(!path.exists(), "nothing is known");
-    let mut note = |now: &[u128]| {
+    let note = |now: &[u128]| {
         let _ = fs::remove_file(&path);
         tables.note(ids(now), &cache);
         path.exists()
     };
     assert_eq!(
-        [&[][..], &[], &[1], &[1], &[2], &[1, 2], &[1, 2]].map(|now| note(now)),
+        [&[][..], &[], &[1], &[1], &[2], &[1, 2], &[1, 2]].map(note),
         [true, false, true, false, true, true, false]
     );
 }

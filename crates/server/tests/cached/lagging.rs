@@ -6,6 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use afterglow_cql::frame::Version;
+use afterglow_loadgen::rng::Rng;
 use afterglow_rowcache::noted_tables;
 use afterglow_testkit::fake_backend::FakeBackend;
 use tempfile::TempDir;
@@ -196,4 +197,43 @@ fn a_run_without_a_snapshot_leaves_the_tables_of_the_one_before() {
     world.database.set_down(false);
     let read = world.run(End::Stop, |client| world.read(client, "a"));
     assert_eq!(read, (0, Some("1".to_owned())));
+}
+
+/// Nodes hear and forget of the table at random, within runs and between them.
+#[test]
+fn no_read_is_stale_whenever_a_node_hears_of_the_table_and_whenever_the_run_ends() {
+    let (world, mut rng) = (World::new("ks.*=max-staleness=1h"), Rng::new(7));
+    let (mut written, mut hits, mut made) = (0, 0, 0);
+    world.run(End::Stop, |client| world.cache(client, "0"));
+    for run in 0..24 {
+        let end = ENDS[rng.below(2) as usize];
+        if rng.below(3) == 0 {
+            world.database.lack_table(None);
+        }
+        world.run(end, |client| {
+            for step in 0..30 {
+                match rng.below(10) {
+                    0 | 1 => {
+                        written += 1;
+                        client.put("a", &written.to_string());
+                    }
+                    2 => {
+                        world.database.lack_table([None, Some("ks.t")][rng.below(2) as usize]);
+                    }
+                    3 => {
+                        // The schema is read again, soon.
+                        made += 1;
+                        let text = format!("CREATE TABLE ks.m{made} (k text PRIMARY KEY, v text)");
+                        direct(&world.database, &text);
+                    }
+                    _ => {
+                        let (reads, value) = world.read(client, "a");
+                        assert_eq!(value, Some(written.to_string()), "run {run}, step {step}");
+                        hits += u64::from(reads == 0);
+                    }
+                }
+            }
+        });
+    }
+    assert!(hits > 50, "only {hits} hits: nothing was put to the test");
 }
