@@ -16,10 +16,10 @@
 //! | a table goes | its id leaves the file before the snapshot is the newest |
 //! | a table appears | its rows are dropped, which is journalled, before its id is in the file |
 //! | writes before the first snapshot | they drop everything |
-//! | the process dies | the kernel has the file, see below |
+//! | the process dies | the kernel has the file, as it has the journal |
 //! | the machine dies | no row counts in another boot, but after a clean stop: that [syncs](sync) it |
-//! | the file cannot be written | intents name the tables that it should lack: the next start drops their rows |
-//! | a release that does not know the file | each opening of the engine has a number. The file is believed only by the opening right after the one that wrote it |
+//! | the file cannot be written | intents name what it should lack, for the next start to drop |
+//! | a release without the file runs | only the engine's very next opening believes the file |
 //! | it is missing, damaged, or of another cache | no table was known: rows of all are dropped |
 //!
 //! It is written where the set of ids changes, and once at each start.
@@ -99,8 +99,8 @@ impl NotedTables {
         (NotedTables { path, opening, noted, is_written, owed: BTreeSet::new() }, why)
     }
 
-    /// Whether the file has a table. Of one that it lacks, rows of an earlier run may be cached that
-    /// writes have not dropped.
+    /// Whether the file has a table. Of one that it lacks, rows of an earlier run may be cached
+    /// that writes have not dropped.
     pub fn has(&self, table: Uuid) -> bool {
         self.noted.contains(&table)
     }

@@ -198,8 +198,8 @@ impl CachedState {
         }
     }
 
-    /// Over `cache`, whose flash devices are read on the reactors' own rings. `tables`: those that the
-    /// last run knew.
+    /// Over `cache`, whose flash devices are read on the reactors' own rings. `tables`: those that
+    /// the last run knew.
     pub(super) fn new(
         (cache, tables): (Arc<RowCache>, NotedTables),
         devices: &Arc<dyn DeviceSet>,
