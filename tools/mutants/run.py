@@ -62,6 +62,7 @@ HISTORIES = {
         "intents::table::tests",
         "remade_tests",
         "claims::tests",
+        "noted_tables::tests",
         "refresh::tests",
         "amend::tests",
         "row_change::tests",

@@ -23,6 +23,7 @@ use uuid::Uuid;
 
 use crate::clock::Millis;
 use crate::lease::KnownEpochs;
+use crate::noted_tables;
 
 /// The file's name in the data directory.
 pub const FILE: &str = "instance.toml";
@@ -303,6 +304,8 @@ pub fn note_clean_stop(data_dir: &Path, now: Millis, unix: u32) -> io::Result<()
             stored.ended_at = Some(unix);
             // The absence counts from here, and so do the ages of rows.
             stored.alive_at = now + stored.clock_ahead;
+            // No later start may take this for a clean stop and find an earlier file.
+            noted_tables::sync(data_dir)?;
             replace(&path, &stored, true)
         }
         Ok(None) => Err(io::ErrorKind::NotFound.into()),

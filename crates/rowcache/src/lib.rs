@@ -39,7 +39,9 @@
 //! - the intents of writes whose outcome is not known ([`intents::IntentTable::open`]); their gates
 //!   are held again ([`RowCache::new`]);
 //! - the identity, the claim and the lease epochs ([`instance_file::InstanceFile::open`]). Claim
-//!   and epochs count only after a short absence in the same boot under the same policies.
+//!   and epochs count only after a short absence in the same boot under the same policies;
+//! - the tables that the last run knew ([`noted_tables::NotedTables::open`]): rows of others are
+//!   dropped by the first snapshot of the schema that has them.
 //!
 //! [`RowCache`]: row_cache::RowCache
 //! [`RowCache::new`]: row_cache::RowCache::new
@@ -66,6 +68,7 @@ pub mod intents;
 mod kept_unit;
 pub mod lease;
 pub mod newcomers;
+pub mod noted_tables;
 pub mod paxos;
 pub mod policy;
 pub mod refresh;

@@ -5,6 +5,7 @@
 //! | rows | the engine's namespace | `kill -9`; what was invalidated is not there again |
 //! | writes in flight or in doubt | [`IntentTable`] | `kill -9`; else all is dropped and held |
 //! | claim, lease epochs | [`InstanceFile`] | `restart_grace` at most, same boot, same policies |
+//! | which tables were known | [`NotedTables`] | `kill -9`; else rows of all tables are dropped |
 //!
 //! After a clean stop ([`note_clean_stop`](instance_file::note_clean_stop)) claim and epochs are
 //! valid for `planned_restart_grace` too, also in another boot. Nobody writes meanwhile: the
@@ -35,6 +36,7 @@ use crate::clock::{Clock, ClockAhead};
 use crate::instance_file::{self, InstanceFile, Present};
 use crate::intents::words::ANYTHING;
 use crate::intents::{IntentDoubt, IntentTable};
+use crate::noted_tables::{EngineOpening, NotedTables};
 use crate::policy::Policies;
 use crate::row_cache::{Parts, RowCache};
 
@@ -102,12 +104,13 @@ pub fn look(data_dir: &Path) -> Result<Option<IntentDoubt>, StartError> {
 }
 
 /// Takes over from the last run in the data directory. Returns the cache of rows, which serves
-/// nothing yet, and its lease and claim.
+/// nothing yet, with its lease and claim, and the tables that the last run knew.
 ///
 /// # Errors
 /// When one of its files cannot be made.
-pub fn start<W>(start: Start<'_>) -> Result<Claims<W>, StartError> {
+pub fn start<W>(start: Start<'_>) -> Result<(Claims<W>, NotedTables), StartError> {
     let expected = start.data_dir.join(instance_file::FILE).exists();
+    let tables = noted_tables(&start, expected);
     // If the system does not say, every start counts as a boot.
     let boot = boot_id().map_or_else(|_| Uuid::new_v4(), |id| Uuid::from_bytes(id.0));
     let (generation, policies) = start.policies_now;
@@ -166,5 +169,20 @@ pub fn start<W>(start: Start<'_>) -> Result<Claims<W>, StartError> {
         boot: boot.as_u64_pair().0 ^ ahead,
         weak_max_age: start.weak_max_age,
     });
-    Ok(Claims::new(cache, instance, generation, start.lease))
+    Ok((Claims::new(cache, instance, generation, start.lease), tables))
+}
+
+/// `expected`: there was a run before.
+fn noted_tables(start: &Start<'_>, expected: bool) -> NotedTables {
+    let found = start.engine.opening();
+    let opening = EngineOpening { cache: Uuid::from_bytes(found.cache), number: found.number };
+    let (tables, why) = NotedTables::open(start.data_dir, opening);
+    if let Some(why) = why.filter(|_| expected && !found.is_empty()) {
+        tracing::warn!(
+            %why,
+            "it is not known which tables the last run knew: all rows that it cached are dropped once, and cached again as they are read. \
+             Unless this comes again, there is nothing to be done"
+        );
+    }
+    tables
 }

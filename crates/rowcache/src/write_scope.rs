@@ -164,7 +164,11 @@ impl WriteScope {
     /// What the write may touch besides, because the schema is another one than it was planned for:
     /// a table that it names is gone or was made again, or has appeared. A statement names its
     /// tables, so it touches no others than those that have the names now. Empty if all are there.
+    /// All, if no schema is known: another member of a ring has planned it.
     pub fn of_newer(&self, tables: &impl Tables) -> WriteScope {
+        if !self.unknown.is_empty() && tables.is_unknown() {
+            return WriteScope::everything();
+        }
         let mut newer = self.replaced(tables);
         let gone: Vec<_> = self.planned.iter().filter(|id| tables.gate(**id).is_none()).collect();
         if !gone.is_empty() {

@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::core::Core;
 use crate::device::{DeviceInfo, Disk};
 use crate::error::OpenError;
+use crate::format::state::StateFile;
 use crate::geometry;
 
 /// An open cache: shared state, and the state machine that somebody has to drive.
@@ -54,9 +55,9 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     let carried = carried_removals(&past, &env, &mut warm);
     let lasts = flush_checkpoint(&past, disk);
     let (state, journal, versions) = begin_life(&mut past, &env, disk, &warm, &carried, lasts)?;
+    let mut opening = opening(&past, &warm, &state);
     let patient = env.patient.clone();
     let core = build(config, env, &past, &memory, state, journal, versions);
-    let mut opening = opening(&past, &warm);
     // Also where nothing is warm: the journal goes on from this checkpoint, so the next one must
     // not be written over it.
     let last = past.checkpoint.as_ref().map(|c| (c.header.sequence, c.which));
@@ -89,7 +90,7 @@ fn tell_lone_home(past: &Past, homes: &[Home], infos: &[DeviceInfo]) {
 }
 
 /// What is to be told of it, before segments are looked at.
-fn opening(past: &Past, warm: &[bool]) -> Opening {
+fn opening(past: &Past, warm: &[bool], state: &StateFile) -> Opening {
     let origin = match (past.end, past.replaced) {
         (End::New, Some(why)) => Origin::Replaced(why),
         (End::New, None) => Origin::New,
@@ -98,6 +99,8 @@ fn opening(past: &Past, warm: &[bool]) -> Opening {
         (End::Machine, _) => Origin::Machine,
     };
     Opening {
+        cache: state.uuid,
+        number: state.generation,
         origin,
         namespaces: warm.len(),
         warm: warm.iter().filter(|w| **w).count(),

@@ -22,6 +22,11 @@ pub enum Origin {
 /// What opening a cache found, and what it kept of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opening {
+    /// The id that the cache was made with.
+    pub cache: [u8; 16],
+    /// How often it has been opened, this time included. It is durable before anything else of the
+    /// cache changes, so no two openings of one cache have the same number.
+    pub number: u64,
     /// What it was before.
     pub origin: Origin,
     /// Namespaces there are.

@@ -89,6 +89,19 @@ fn a_table_that_comes_between_plan_and_gate_makes_the_plan_stale() {
     assert_eq!((&again.gates()[..], again.invalidations()), (&gates[..], &both[..]));
 }
 
+/// A member of a ring hears of writes of others before it has a snapshot of its own.
+#[test]
+fn a_write_that_another_planned_without_its_table_touches_everything_where_no_schema_is_known() {
+    let target = Target::Table { keyspace: "ks".into(), table: "t".into(), id: None };
+    let planned = scope_of(&target, &Known::Nothing);
+    let heard = WriteScope::decode(&planned.encode()).unwrap();
+    assert_eq!(heard.of_newer(&Known::Unknown), WriteScope::everything());
+    let of_known = scope_of(&Target::NewPartition(FORMER), &Known::Table(FORMER));
+    let heard = WriteScope::decode(&of_known.encode()).unwrap();
+    assert_eq!(heard.of_newer(&Known::Unknown), WriteScope::everything());
+    assert!(WriteScope::default().of_newer(&Known::Unknown).is_empty());
+}
+
 #[test]
 fn a_write_of_a_table_that_went_a_moment_ago_touches_what_has_its_name() {
     let gates = [GateScope::Table(gate_of("ks", "t"))];

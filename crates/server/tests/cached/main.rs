@@ -15,6 +15,7 @@ mod hedges;
 mod holders;
 mod in_vain;
 mod keys;
+mod lagging;
 mod levels;
 mod mostly_on_flash;
 mod node;

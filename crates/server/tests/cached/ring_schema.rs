@@ -78,3 +78,66 @@ fn no_row_that_new_copies_lack_is_stale_for_good_at_an_owner_that_has_come_since
         }
     }
 }
+
+/// A ring of one caches rows of `ks.t`, and starts again at a node that has not heard of the table.
+/// Then they are written.
+fn written_unknown() -> World {
+    let mut world = World::new(2);
+    world.start(0);
+    world.settle();
+    let mut client = world.client(0);
+    (0..KEYS).for_each(|n| client.put(&format!("k{n}"), "one"));
+    wait_until("all are cached", || {
+        let reads = world.database.reads();
+        (0..KEYS).for_each(|n| assert_eq!(value(&mut client, n).as_deref(), Some("one")));
+        world.database.reads() == reads
+    });
+    drop(client);
+    world.database.lack_table(Some("ks.t"));
+    start_again(&mut world);
+    let mut client = world.client(0);
+    wait_until("the schema is known", || {
+        let reads = world.database.reads();
+        client.run("SELECT v FROM ks.other WHERE k = 'a'");
+        world.database.reads() == reads
+    });
+    (0..KEYS).for_each(|n| client.put(&format!("k{n}"), "two"));
+    world
+}
+
+fn start_again(world: &mut World) {
+    world.nodes[0].take().unwrap().stop();
+    world.start(0);
+    world.settle();
+}
+
+#[test]
+fn in_a_ring_no_row_is_stale_after_a_run_whose_node_had_not_heard_of_its_table() {
+    let mut world = written_unknown();
+    world.database.lack_table(None);
+    start_again(&mut world);
+    let mut client = world.client(0);
+    for n in 0..KEYS {
+        assert_eq!(value(&mut client, n).as_deref(), Some("two"), "k{n}");
+    }
+}
+
+#[test]
+fn an_old_owner_gives_away_no_row_of_a_table_that_it_has_not_heard_of() {
+    for again in [false, true] {
+        let mut world = written_unknown();
+        if again {
+            // What has been written since a shard came is known to one run.
+            start_again(&mut world);
+        }
+        world.database.lack_table(None);
+        world.start(1);
+        world.settle();
+        let mut clients = [0, 1].map(|member| world.client(member));
+        for n in 0..KEYS {
+            for client in &mut clients {
+                assert_eq!(value(client, n).as_deref(), Some("two"), "k{n}, again: {again}");
+            }
+        }
+    }
+}

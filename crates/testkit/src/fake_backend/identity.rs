@@ -14,4 +14,6 @@ pub struct Identity {
     pub token: i64,
     /// The version of the schema that it shows, where that is not the true one.
     pub shows_schema: Option<u64>,
+    /// A table (`keyspace`, `name`) that it has not heard of, though it coordinates requests to it.
+    pub lacks: Option<(String, String)>,
 }

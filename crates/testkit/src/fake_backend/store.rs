@@ -100,6 +100,7 @@ impl Store {
             // Each halves what is left, as far as it goes.
             token: u64::from(number).reverse_bits() as i64,
             shows_schema: None,
+            lacks: None,
         };
         self.nodes.push(identity.clone());
         identity

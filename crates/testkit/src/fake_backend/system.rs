@@ -164,8 +164,8 @@ pub fn table(store: &Store, identity: &Identity, keyspace: &str, name: &str) -> 
             Some(filled(PEERS_V2, others(store, identity).map(|id| peer_v2(store, id)).collect()))
         }
         ("system_schema", "keyspaces") => Some(written(KEYSPACES, keyspaces(store))),
-        ("system_schema", "tables") => Some(written(TABLES, tables(store))),
-        ("system_schema", "columns") => Some(filled(COLUMNS, columns(store))),
+        ("system_schema", "tables") => Some(written(TABLES, tables(store, identity))),
+        ("system_schema", "columns") => Some(filled(COLUMNS, columns(store, identity))),
         ("system_schema", other) => {
             EMPTY.iter().find(|(n, _)| *n == other).map(|(_, columns)| filled(columns, Vec::new()))
         }
@@ -245,7 +245,7 @@ fn peer_address(id: &Identity) -> IpAddr {
 fn schema_version(store: &Store, id: &Identity) -> Option<Vec<u8>> {
     let mut version = [0; 16];
     version[8..].copy_from_slice(&id.shows_schema.unwrap_or(store.schema_version).to_be_bytes());
-    version[6] = 0x40;
+    version[6] = 0x40 | u8::from(id.lacks.is_some());
     Some(version.to_vec())
 }
 
@@ -263,8 +263,8 @@ fn keyspaces(store: &Store) -> Vec<(i64, Values)> {
     store.keyspaces.iter().map(row).collect()
 }
 
-fn tables(store: &Store) -> Vec<(i64, Values)> {
-    all_tables(store)
+fn tables(store: &Store, id: &Identity) -> Vec<(i64, Values)> {
+    known_tables(store, id)
         .map(|(keyspace, name, table)| {
             let values = vec![
                 text(keyspace),
@@ -281,8 +281,8 @@ fn tables(store: &Store) -> Vec<(i64, Values)> {
         .collect()
 }
 
-fn columns(store: &Store) -> Vec<Values> {
-    all_tables(store)
+fn columns(store: &Store, id: &Identity) -> Vec<Values> {
+    known_tables(store, id)
         .flat_map(|(keyspace, name, table)| table.columns.iter().map(move |c| (keyspace, name, c)))
         .map(|(keyspace, name, column)| {
             let (kind, order) = match column.kind {
@@ -304,11 +304,19 @@ fn columns(store: &Store) -> Vec<Values> {
         .collect()
 }
 
-fn all_tables(store: &Store) -> impl Iterator<Item = (&String, &String, &Table)> {
+fn known_tables<'s>(
+    store: &'s Store,
+    id: &Identity,
+) -> impl Iterator<Item = (&'s String, &'s String, &'s Table)> {
+    let lacks = id.lacks.clone();
+    let is_known = move |keyspace: &str, name: &str| {
+        lacks.as_ref().is_none_or(|(of, table)| (of.as_str(), table.as_str()) != (keyspace, name))
+    };
     store
         .keyspaces
         .iter()
         .flat_map(|(keyspace, k)| k.tables.iter().map(move |(name, t)| (keyspace, name, t)))
+        .filter(move |(keyspace, name, _)| is_known(keyspace, name))
 }
 
 fn text(value: &str) -> Option<Vec<u8>> {

@@ -30,6 +30,16 @@ impl FakeBackend {
         self.change(|node| node.shows_schema = keeps.then_some(version));
     }
 
+    /// Shows a schema without the table `keyspace.name`, as if it had not heard of it yet, until it
+    /// lacks another one or none. Requests to the table are answered.
+    pub fn lack_table(&self, table: Option<&str>) {
+        let pair = |table: &str| {
+            let (keyspace, name) = table.split_once('.').expect("a keyspace and a name");
+            (keyspace.to_owned(), name.to_owned())
+        };
+        self.change(|node| node.lacks = table.map(pair));
+    }
+
     /// Leaves the ring. It serves on, but no other node names it.
     pub fn leave(&self) {
         let address = self.address();

@@ -8,6 +8,7 @@ use afterglow_cql::plan::{Plan, SchemaView, Target};
 use afterglow_cql::response::{SchemaChange, SchemaTarget};
 use afterglow_cql::schema::Schema;
 use afterglow_engine::device::DeviceSet;
+use afterglow_rowcache::noted_tables::NotedTables;
 use afterglow_rowcache::unit::Units;
 use afterglow_rowcache::write_scope::WriteScope;
 
@@ -24,17 +25,18 @@ pub struct CachedRouter {
 }
 
 impl CachedRouter {
-    /// A router over `cache`, whose flash devices are read on the reactors' own rings. `units`: of
-    /// which partitions are kept. `sharing`: several instances share the tables.
+    /// A router over a cache and the tables that the last run knew. Its flash devices are read on
+    /// the reactors' own rings. `units`: of which partitions are kept. `sharing`: several instances
+    /// share the tables.
     pub(super) fn new(
-        cache: Arc<RowCache>,
+        of: (Arc<RowCache>, NotedTables),
         devices: &Arc<dyn DeviceSet>,
         units: Units,
         fills: FillRules,
         sharing: bool,
         weak_writes: WeakWrites,
     ) -> CachedRouter {
-        let state = CachedState::new(cache, devices, units, fills, sharing, weak_writes);
+        let state = CachedState::new(of, devices, units, fills, sharing, weak_writes);
         CachedRouter { shared: Arc::new(state) }
     }
 
@@ -132,6 +134,7 @@ impl Router for CachedRouter {
         schema_change::forget_appeared(&self.shared, before, now);
         schema_change::weaken_lagging(&self.shared, before, now);
         schema_change::settle_changed(&self.shared, before, now);
+        schema_change::note_tables(&self.shared, now);
     }
 
     fn schema_found(&self, found: &Schema, version: Option<String>) {
@@ -478,10 +481,14 @@ mod tests {
         let lacking = Schema::of_tables([u.clone()]);
         let former = Schema::of_tables([again, u.clone()]);
         let whole = Schema::of_tables([t, u]);
-        for (snapshots, kept) in [
-            (vec![&whole, &whole], [true; 2]),
-            (vec![&lacking, &whole], [false, true]),
-            (vec![&former, &whole], [false, true]),
+        // What the run before had noted, if anything.
+        for (noted, snapshots, kept) in [
+            (Some(&whole), vec![&whole, &whole], [true; 2]),
+            (Some(&whole), vec![&lacking, &whole], [false, true]),
+            (Some(&whole), vec![&former, &whole], [false, true]),
+            (Some(&lacking), vec![&whole], [false, true]),
+            (Some(&former), vec![&whole], [false, true]),
+            (None, vec![&whole], [false; 2]),
         ] {
             let dir = tempfile::tempdir().unwrap();
             let (_engine, cached) = open(dir.path());
@@ -496,6 +503,7 @@ mod tests {
                 fill(cache, &plan, &key);
                 key
             });
+            noted.into_iter().for_each(|then| schema_change::note_tables(router.shared(), then));
             let unknown = Schema::default();
             let mut before = &unknown;
             for now in snapshots {
@@ -504,6 +512,27 @@ mod tests {
             }
             let is_there = |key: &RowKey| matches!(cache.look_up(key), Lookup::Hit(_));
             assert_eq!(rows.each_ref().map(is_there), kept);
+        }
+    }
+
+    #[test]
+    fn which_tables_the_newest_snapshot_has_is_noted_for_the_next_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_engine, cached) = open(dir.path());
+        let router = cached.router.clone();
+        let table = |id| TableSchema::new("ks".into(), format!("t{id}"), Uuid::from_u128(id));
+        let system = TableSchema { system: true, ..table(9) };
+        let with = |ids: &[u128]| {
+            Schema::of_tables(ids.iter().map(|id| table(*id)).chain([system.clone()]))
+        };
+        let mut before = Schema::default();
+        for ids in [&[1, 2][..], &[2], &[2, 3], &[]] {
+            let now = with(ids);
+            router.schema_read(&before, &now);
+            let tables = router.shared().tables.lock();
+            let noted = (1..10).filter(|id| tables.has(Uuid::from_u128(*id)));
+            assert_eq!(noted.collect::<Vec<_>>(), ids);
+            before = now;
         }
     }
 

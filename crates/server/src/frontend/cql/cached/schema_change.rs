@@ -37,8 +37,9 @@ pub(super) fn weaken_replicated(shared: &CachedState, change: &SchemaChange<'_>,
 
 /// Tables that the last snapshot lacks, by their ids. A node may have heard of a table long after
 /// others, and an earlier run of ours before it. That run may have cached rows of the table, and
-/// writes of this one have not named them: its schema had no such id. So they are dropped before
-/// any plan can name the table. Of a table that is new there are none.
+/// writes since have not named them: no schema had such an id. So they are dropped before any plan
+/// can name the table. Of a table that is new there are none. The last snapshot may be that of the
+/// run before: see [`note_tables`].
 ///
 /// In a ring each member does so by its own snapshots. Rows of earlier epochs go on to count:
 /// whichever a write may have changed is noted by its partition, whatever schema it was planned
@@ -47,12 +48,12 @@ pub(super) fn weaken_replicated(shared: &CachedState, change: &SchemaChange<'_>,
 /// Those that were made just before their keyspace got other replicas are not believed for long:
 /// who heard of that did not know of them yet.
 pub(super) fn forget_appeared(shared: &CachedState, before: &Schema, now: &Schema) {
-    // What is written while no schema is known drops everything.
-    if before.is_unknown() {
-        return;
-    }
+    // What is written while no schema is known drops everything, so the run before counts then.
+    let is_first = before.is_unknown();
     let known: HashSet<Uuid> = before.tables().map(|table| table.id).collect();
-    let appeared = || now.tables().filter(|table| !table.system && !known.contains(&table.id));
+    let of_last_run = shared.tables.lock();
+    let is_known = |id| if is_first { of_last_run.has(id) } else { known.contains(&id) };
+    let appeared = || now.tables().filter(|table| !table.system && !is_known(table.id));
     for keyspace in now.replicated_since(before) {
         let mut weak = WriteScope::default();
         let of_it = appeared().filter(|table| table.keyspace == keyspace);
@@ -66,6 +67,13 @@ pub(super) fn forget_appeared(shared: &CachedState, before: &Schema, now: &Schem
     if !dropped.is_empty() {
         shared.cache.forget(&dropped);
     }
+}
+
+/// Notes for the next run which tables this snapshot has, before it is the newest: from then on
+/// writes to others drop none of their rows. Rows of those that have appeared are dropped already.
+pub(super) fn note_tables(shared: &CachedState, now: &Schema) {
+    let ours = now.tables().filter(|table| !table.system).map(|table| table.id);
+    shared.tables.lock().note(ours.collect(), &shared.cache);
 }
 
 /// Nodes may lack the last change of the schema for a while, and coordinate all the same. Some

@@ -71,7 +71,7 @@ impl Cached {
     /// When one of its files cannot be made.
     pub fn open(config: &CachedConfig<'_>) -> Result<Cached, CachedError> {
         let (generation, policies) = config.policies.current();
-        let claims = start(Start {
+        let (claims, tables) = start(Start {
             engine: config.engine,
             data_dir: config.data_dir,
             policies: config.policies.clone(),
@@ -95,7 +95,8 @@ impl Cached {
         let units = Units::new(config.partition_unit_size.min(largest));
         let fills = FillRules { timeout: config.times.fill, hedge: config.fill_hedge };
         let weak_writes = WeakWrites::new(config.write_levels.clone());
-        let router = CachedRouter::new(cache, &devices, units, fills, sharing, weak_writes);
+        let router =
+            CachedRouter::new((cache, tables), &devices, units, fills, sharing, weak_writes);
         let router = Arc::new(router);
         let ring = config.ring.clone().map(|ring| (ring, config.data_dir.to_path_buf()));
         Ok(Cached { router, policies: config.policies.clone(), claims, ring })

@@ -12,6 +12,7 @@ use afterglow_rowcache::entry::Row;
 use afterglow_rowcache::gate::Ticket;
 use afterglow_rowcache::install::{Installed, ReturnedFill};
 use afterglow_rowcache::newcomers::Newcomers;
+use afterglow_rowcache::noted_tables::NotedTables;
 use afterglow_rowcache::paxos::Paxos;
 use afterglow_rowcache::refresh::Refreshed;
 use afterglow_rowcache::unit::Units;
@@ -50,6 +51,8 @@ pub(super) struct CachedState {
     pub(super) cache: Arc<RowCache>,
     pub(super) statements: FillStatements,
     pub(super) newest: Newest,
+    /// The tables that the newest snapshot has, for the next run.
+    pub(super) tables: Mutex<NotedTables>,
     pub(super) flash: Vec<FlashFile>,
     /// Sizes of the partitions' units.
     pub(super) units: Units,
@@ -195,9 +198,10 @@ impl CachedState {
         }
     }
 
-    /// Over `cache`, whose flash devices are read on the reactors' own rings.
+    /// Over `cache`, whose flash devices are read on the reactors' own rings. `tables`: those that
+    /// the last run knew.
     pub(super) fn new(
-        cache: Arc<RowCache>,
+        (cache, tables): (Arc<RowCache>, NotedTables),
         devices: &Arc<dyn DeviceSet>,
         units: Units,
         fills: FillRules,
@@ -210,6 +214,7 @@ impl CachedState {
             cache,
             statements: FillStatements::default(),
             newest: Newest::default(),
+            tables: Mutex::new(tables),
             flash,
             units,
             newcomers: Newcomers::default(),

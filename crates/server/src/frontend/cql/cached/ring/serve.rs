@@ -124,6 +124,8 @@ impl Owner {
 
     /// What this instance has cached of a row, whoever owns it now: under which epoch, and the row.
     pub async fn pulled(&self, key: &afterglow_ring::RowKey) -> Option<(u64, Option<Vec<u8>>)> {
+        // Of a table that is not known here, writes have dropped no rows.
+        self.table_of(key)?;
         let map = self.ring.map()?;
         let shard = map.shard_of(key.token);
         // Of the present epoch too: the new owner may know of the move before us.
@@ -134,10 +136,14 @@ impl Owner {
         Some((row.epoch, Some(row.encode())))
     }
 
+    /// The table of a row, if the newest snapshot has it.
+    fn table_of(&self, key: &afterglow_ring::RowKey) -> Option<Arc<TableSchema>> {
+        let id = Uuid::from_bytes(*key.bytes.first_chunk::<16>()?);
+        self.shared.newest.of(&self.front_end.schema).table(id).cloned()
+    }
+
     fn understand(&self, asked: &afterglow_ring::RowKey) -> Result<Question, Answer> {
-        let id = asked.bytes.first_chunk::<16>().map(|id| Uuid::from_bytes(*id));
-        let newest = self.shared.newest.of(&self.front_end.schema);
-        let table = id.and_then(|id| newest.table(id).cloned()).ok_or(Answer::Pass)?;
+        let table = self.table_of(asked).ok_or(Answer::Pass)?;
         let columns = (table.partition_key.len(), table.clustering.len());
         let key =
             RowKey::from_engine_key(&asked.bytes, columns.0, columns.1).ok_or(Answer::Pass)?;

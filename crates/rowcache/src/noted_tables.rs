@@ -1,0 +1,191 @@
+//! The file `tables` in the data directory: the ids of the tables that the newest snapshot of the
+//! schema has.
+//!
+//! ```text
+//! magic "agtabl01" | checksum u64 of what follows | id of the engine's cache, 16 bytes
+//! | number of its opening u64 | count u32, each: id of a table, 16 bytes
+//! ```
+//!
+//! Numbers are little endian. A node may hear of a table long after others. A write to a table that
+//! the snapshot lacks drops no rows of it, for nobody knows its id. So its rows are dropped when a
+//! snapshot first has it. What the snapshot before had is in memory. For the first snapshot of a
+//! run the file says it: what it lacks has appeared.
+//!
+//! | danger | why no stale row is served |
+//! |---|---|
+//! | a table goes | its id leaves the file before the snapshot is the newest |
+//! | a table appears | its rows are dropped, which is journalled, before its id is in the file |
+//! | writes before the first snapshot | they drop everything |
+//! | the process dies | the kernel has the file, as it has the journal |
+//! | the machine dies | no row counts in another boot, but after a clean stop: that [syncs](sync) it |
+//! | the file cannot be written | intents name what it should lack, for the next start to drop |
+//! | a release without the file runs | only the engine's very next opening believes the file |
+//! | it is missing, damaged, or of another cache | no table was known: rows of all are dropped |
+//!
+//! It is written where the set of ids changes, and once at each start.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use afterglow_engine::device::area::replace_file;
+use afterglow_engine::format::checksum;
+use uuid::Uuid;
+
+use crate::row_cache::RowCache;
+use crate::write_scope::group_of;
+
+const MAGIC: &[u8; 8] = b"agtabl01";
+/// The file's name in the data directory.
+pub const FILE: &str = "tables";
+const ID: usize = 16;
+
+/// One opening of the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineOpening {
+    /// The id of its cache.
+    pub cache: Uuid,
+    /// Its number: no two of a cache have the same.
+    pub number: u64,
+}
+
+impl EngineOpening {
+    fn is_right_after(self, earlier: EngineOpening) -> bool {
+        self.cache == earlier.cache && earlier.number.checked_add(1) == Some(self.number)
+    }
+}
+
+/// Why it is not known which tables the last run knew.
+#[derive(Debug, thiserror::Error)]
+pub enum NoTables {
+    /// No file: the first run of a release that has one.
+    #[error("there is no file '{FILE}' in the data directory, as after an upgrade")]
+    Missing,
+    /// It cannot be read.
+    #[error("the file '{FILE}' in the data directory cannot be read: {0}")]
+    Unreadable(#[source] io::Error),
+    /// It is not what was written.
+    #[error("the file '{FILE}' in the data directory is damaged")]
+    Damaged,
+    /// The last run was of a release that does not know the file, or had no CQL front end.
+    #[error("the file '{FILE}' in the data directory is not of the last run")]
+    Outdated,
+}
+
+/// The file, and what it says.
+#[derive(Debug)]
+pub struct NotedTables {
+    path: PathBuf,
+    opening: EngineOpening,
+    /// What it says, or would say to the next run if that believed it.
+    noted: BTreeSet<Uuid>,
+    /// It says that as of this opening.
+    is_written: bool,
+    /// Groups of tables that it names and should not: intents say that their rows are not dropped.
+    owed: BTreeSet<u32>,
+}
+
+impl NotedTables {
+    /// Reads what the last run left, and writes it for the next: no snapshot may come in this one.
+    pub fn open(data_dir: &Path, opening: EngineOpening) -> (NotedTables, Option<NoTables>) {
+        let path = data_dir.join(FILE);
+        let (noted, why) = match read(&path, opening) {
+            Ok(noted) => (noted, None),
+            Err(why) => (BTreeSet::new(), Some(why)),
+        };
+        // If it cannot be written, the next run does not believe it.
+        let is_written = why.is_none() && write(&path, opening, &noted).is_ok();
+        (NotedTables { path, opening, noted, is_written, owed: BTreeSet::new() }, why)
+    }
+
+    /// Whether the file has a table. Of one that it lacks, rows of an earlier run may be cached
+    /// that writes have not dropped.
+    pub fn has(&self, table: Uuid) -> bool {
+        self.noted.contains(&table)
+    }
+
+    /// Takes the tables of the snapshot that is about to be the newest. Rows of those that have
+    /// appeared are dropped already.
+    pub fn note<W>(&mut self, tables: BTreeSet<Uuid>, cache: &RowCache<W>) {
+        if self.is_written && tables == self.noted {
+            return;
+        }
+        match write(&self.path, self.opening, &tables) {
+            Ok(()) => {
+                (self.noted, self.is_written) = (tables, true);
+                let owed: Vec<u32> = std::mem::take(&mut self.owed).into_iter().collect();
+                cache.intent_log.settle_undropped(&owed);
+            }
+            Err(error) => {
+                let gone = self.noted.difference(&tables).map(|table| group_of(*table));
+                let gone: Vec<u32> = gone.filter(|group| !self.owed.contains(group)).collect();
+                cache.intent_log.begin_undropped(&gone);
+                self.owed.extend(gone);
+                tracing::warn!(
+                    %error,
+                    file = %self.path.display(),
+                    "the tables of the newest schema cannot be noted: make room for the file, or make it writable. It is tried again at the \
+                     next change of the schema. Until then rows of tables that came or went are dropped at the next start"
+                );
+            }
+        }
+    }
+}
+
+/// Makes the file durable, before a clean stop is noted.
+///
+/// # Errors
+/// The error of the disk: after a restart of the machine the file may say what an earlier one said.
+pub fn sync(data_dir: &Path) -> io::Result<()> {
+    match File::open(data_dir.join(FILE)) {
+        Ok(file) => file.sync_all()?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    // Its name, and that it is gone.
+    File::open(data_dir)?.sync_all()
+}
+
+fn write(path: &Path, opening: EngineOpening, tables: &BTreeSet<Uuid>) -> io::Result<()> {
+    replace_file(path, &encode(opening, tables), false)
+}
+
+fn read(path: &Path, opening: EngineOpening) -> Result<BTreeSet<Uuid>, NoTables> {
+    let bytes = fs::read(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => NoTables::Missing,
+        _ => NoTables::Unreadable(error),
+    })?;
+    let (written_by, tables) = decode(&bytes).ok_or(NoTables::Damaged)?;
+    match opening.is_right_after(written_by) {
+        true => Ok(tables),
+        false => Err(NoTables::Outdated),
+    }
+}
+
+fn encode(opening: EngineOpening, tables: &BTreeSet<Uuid>) -> Vec<u8> {
+    let mut body = opening.cache.as_bytes().to_vec();
+    body.extend(opening.number.to_le_bytes());
+    body.extend((tables.len() as u32).to_le_bytes());
+    tables.iter().for_each(|table| body.extend(table.as_bytes()));
+    [&MAGIC[..], &checksum(0, &body).to_le_bytes(), &body].concat()
+}
+
+fn decode(bytes: &[u8]) -> Option<(EngineOpening, BTreeSet<Uuid>)> {
+    let (sum, body) = bytes.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
+    if u64::from_le_bytes(*sum) != checksum(0, body) {
+        return None;
+    }
+    let (cache, rest) = body.split_first_chunk::<16>()?;
+    let (number, rest) = rest.split_first_chunk::<8>()?;
+    let (count, ids) = rest.split_first_chunk::<4>()?;
+    let is_whole = ids.len() == u32::from_le_bytes(*count) as usize * ID;
+    let opening =
+        EngineOpening { cache: Uuid::from_bytes(*cache), number: u64::from_le_bytes(*number) };
+    let ids = ids.chunks_exact(ID).map(|id| Uuid::from_slice(id).expect("16 bytes"));
+    is_whole.then(|| (opening, ids.collect()))
+}
+
+#[cfg(test)]
+#[path = "noted_tables_tests.rs"]
+mod tests;
