@@ -4,23 +4,26 @@
 //! database may refuse it, also to who has no right to it. Somebody who sends such statements one
 //! after the other would keep the tables unserved for everybody.
 //!
-//! 1. A refusal says how long the tables were unserved. Such statements of the user are held for
-//!    ten times as long after it, and for longer with every refusal in a row. The connection does
-//!    not matter: to connect anew is cheap. Of who has not logged in, those of the connection are.
+//! 1. A refusal says how long the tables were unserved. Such statements of the connection are held
+//!    for ten times as long after it, and for longer with every refusal in a row.
 //! 2. Then one is sent, as a trial. The others are held until its answer is known.
 //! 3. If it is taken, all that are held are sent, and nothing is held any more. If it is refused,
 //!    this begins anew. An answer that says nothing of the statement itself changes nothing: the
 //!    next one is the trial.
 //! 4. A refusal is forgotten ten times as long after it as it holds statements.
+//! 5. A new connection begins where the last refusal has left its user: to connect anew is cheap.
+//!    Connections that are there are not held for it, as many clients may be one user.
 //!
 //! No statement is held for more than [`LONGEST`]: what would be is not sent.
 //!
-//! Invariant: of a user whose statements are sent and refused one after the other, no more than a
-//! tenth of the time passes while one of them is under way.
+//! Invariant: of a connection whose statements are sent and refused one after the other, no more
+//! than a tenth of the time passes while one of them is under way.
 //!
-//! Not bounded: what comes at once before anything was refused, and who connects anew to a database
-//! that asks for no login.
+//! Not bounded: what comes at once before anything was refused, on however many connections, and who
+//! connects anew to a database that asks for no login.
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,8 +39,8 @@ const LEAST_TIMES: u32 = 9;
 pub const LONGEST: Duration = Duration::from_secs(1);
 /// A refusal is forgotten after so many pauses.
 const FORGOTTEN_AFTER: u32 = 10;
-/// More of those that are held are noted only once the ones that have left are taken out, and from
-/// then on once twice as many as are left.
+/// More of those that are held are noted only once the ones that have left are taken out. A
+/// connection has fewer requests under way than half of that.
 const MOST_NOTED: usize = 4096;
 
 /// What the answer to a statement says of its client's rights.
@@ -64,23 +67,24 @@ pub enum VainTurn {
     AfterTrial(Duration),
 }
 
-/// The statements over whole tables of one user, or of one connection without one.
+/// The statements over whole tables of one connection.
 #[derive(Debug, Default)]
-pub struct Refusals(Mutex<RefusalsState>);
-
-#[derive(Debug, Default)]
-struct RefusalsState {
-    in_a_row: u32,
+pub struct Refusals {
+    in_a_row: Cell<u32>,
     /// None if nothing was refused, or that is forgotten.
-    last: Option<HeldUntil>,
+    last: Cell<Option<HeldUntil>>,
     /// The number of the trial that is under way.
-    trial: Option<u64>,
-    trials: u64,
+    trial: Cell<Option<u64>>,
+    trials: Cell<u64>,
     /// Those that are held, and some that were.
-    held: Vec<Sender<()>>,
-    /// How many are noted before those that have left are taken out.
-    noted: usize,
+    held: RefCell<Vec<Sender<()>>>,
+    /// Where new connections of its user begin, if it has one.
+    user: RefCell<Option<Arc<LastRefusal>>>,
 }
+
+/// What was refused to a user last, on any connection and reactor.
+#[derive(Debug, Default)]
+pub struct LastRefusal(Mutex<Option<(u32, HeldUntil)>>);
 
 /// Until when what was refused holds others.
 #[derive(Debug, Clone, Copy)]
@@ -94,101 +98,104 @@ struct HeldUntil {
 /// The one statement that is sent to see whether it is refused too.
 #[derive(Debug)]
 pub struct Trial {
-    of: Arc<Refusals>,
+    of: Rc<Refusals>,
     number: u64,
 }
 
 impl Drop for Trial {
     fn drop(&mut self) {
-        let mut state = self.of.0.lock();
         // If the refusal was forgotten meanwhile, another trial may be under way.
-        if state.trial == Some(self.number) {
-            state.trial = None;
-            wake(state.held.split_off(0));
+        if self.of.trial.get() == Some(self.number) {
+            self.of.trial.set(None);
+            self.of.wake();
         }
     }
 }
 
 impl Refusals {
+    /// The connection is this user's from now on.
+    pub fn log_in(&self, user: &Arc<LastRefusal>) {
+        if let Some((in_a_row, last)) = *user.0.lock() {
+            self.in_a_row.set(in_a_row);
+            self.last.set(Some(last));
+        }
+        self.user.replace(Some(user.clone()));
+    }
+
     /// Whether a statement may be sent now.
-    pub fn turn(self: &Arc<Self>, now: Instant) -> VainTurn {
-        let mut state = self.0.lock();
-        let Some(HeldUntil { next, forgotten }) = state.last else { return VainTurn::Free };
+    pub fn turn(self: &Rc<Self>, now: Instant) -> VainTurn {
+        let Some(HeldUntil { next, forgotten }) = self.last.get() else { return VainTurn::Free };
         if now >= forgotten {
-            state.forget();
+            self.forget();
             return VainTurn::Free;
         }
-        if state.trial.is_some() {
+        if self.trial.get().is_some() {
             return VainTurn::AfterTrial(forgotten - now);
         }
         if now < next {
             return VainTurn::Later(next - now);
         }
-        state.trials += 1;
-        state.trial = Some(state.trials);
-        VainTurn::Trial(Trial { of: self.clone(), number: state.trials })
+        let number = self.trials.get() + 1;
+        self.trials.set(number);
+        self.trial.set(Some(number));
+        VainTurn::Trial(Trial { of: self.clone(), number })
     }
 
     /// A statement was answered now, so long after it was sent.
     pub fn note(&self, ended: Ended, took: Duration, now: Instant) {
-        let mut state = self.0.lock();
         match ended {
             Ended::Unsaid => {}
-            Ended::Taken => state.forget(),
+            Ended::Taken => self.forget(),
             Ended::Refused => {
-                let in_a_row = state.in_a_row.saturating_add(1);
-                state.in_a_row = in_a_row;
+                let in_a_row = self.in_a_row.get().saturating_add(1);
+                self.in_a_row.set(in_a_row);
                 let grown = took.saturating_mul(LEAST_TIMES.saturating_add(in_a_row));
                 let pause = grown.min(LONGEST).max(took.saturating_mul(LEAST_TIMES));
                 let (next, forgotten) = (now + pause, now + pause * FORGOTTEN_AFTER);
-                let last = state.last.unwrap_or(HeldUntil { next, forgotten });
+                let last = self.last.get().unwrap_or(HeldUntil { next, forgotten });
                 // Never sooner because another is refused.
                 let last = HeldUntil {
                     next: last.next.max(next),
                     forgotten: last.forgotten.max(forgotten),
                 };
                 debug_assert!(last.next <= last.forgotten, "one may be sent before all may");
-                state.last = Some(last);
+                self.last.set(Some(last));
+                if let Some(user) = &*self.user.borrow() {
+                    // Of several connections at once the last one counts, whichever that is.
+                    *user.0.lock() = Some((in_a_row, last));
+                }
             }
         }
     }
 
-    /// Is told when those that are held are to ask again. Other reactors may change that at any
-    /// time, so whoever is to be held asks for its turn after this.
+    /// Is told when those that are held are to ask again.
     pub fn changed(&self) -> Receiver<()> {
         let (tell, changed) = oneshot::channel();
-        let mut state = self.0.lock();
-        if state.held.len() >= state.noted.max(MOST_NOTED) {
-            state.held.retain(|one| !one.is_canceled());
-            state.noted = 2 * state.held.len();
+        let mut held = self.held.borrow_mut();
+        if held.len() >= MOST_NOTED {
+            held.retain(|one| !one.is_canceled());
         }
-        state.held.push(tell);
+        held.push(tell);
         changed
     }
 
     /// Has all that are held ask again.
     pub fn wake(&self) {
-        wake(self.0.lock().held.split_off(0));
+        let held = self.held.take();
+        // Destructors of a task that panics come here.
+        wake_in_drop(|| {
+            for one in held {
+                let _ = one.send(()); // it may have left
+            }
+        });
     }
-}
 
-impl RefusalsState {
-    fn forget(&mut self) {
-        self.in_a_row = 0;
-        self.last = None;
-        self.trial = None;
-        wake(self.held.split_off(0));
+    fn forget(&self) {
+        self.in_a_row.set(0);
+        self.last.set(None);
+        self.trial.set(None);
+        self.wake();
     }
-}
-
-/// A task that is woken asks for its turn later, whoever has the lock now.
-fn wake(held: Vec<Sender<()>>) {
-    // Destructors of a task that panics come here.
-    wake_in_drop(|| {
-        for one in held {
-            let _ = one.send(()); // it may have left
-        }
-    });
 }
 
 #[cfg(test)]
@@ -198,7 +205,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// Waits for its turn. How long it waited, and the trial that it is.
-    fn sent(refusals: &Arc<Refusals>, now: &mut Instant) -> (Duration, Option<Trial>) {
+    fn sent(refusals: &Rc<Refusals>, now: &mut Instant) -> (Duration, Option<Trial>) {
         match refusals.turn(*now) {
             VainTurn::Free => (Duration::ZERO, None),
             VainTurn::Trial(trial) => (Duration::ZERO, Some(trial)),
@@ -213,14 +220,14 @@ mod tests {
         }
     }
 
-    fn is_free(refusals: &Arc<Refusals>, now: Instant) -> bool {
+    fn is_free(refusals: &Rc<Refusals>, now: Instant) -> bool {
         matches!(refusals.turn(now), VainTurn::Free)
     }
 
     #[test]
-    fn of_a_user_in_vain_a_tenth_of_the_time_is_under_way_at_most() {
+    fn of_a_connection_in_vain_a_tenth_of_the_time_is_under_way_at_most() {
         for took in [MS / 10, MS, 7 * MS, 90 * MS, 200 * MS, 500 * MS, 2_000 * MS] {
-            let (refusals, began) = (Arc::new(Refusals::default()), Instant::now());
+            let (refusals, began) = (Rc::new(Refusals::default()), Instant::now());
             let (mut now, mut under_way, mut longest) = (began, Duration::ZERO, Duration::ZERO);
             for _ in 0..2_000 {
                 let (wait, trial) = sent(&refusals, &mut now);
@@ -240,7 +247,7 @@ mod tests {
     #[test]
     fn a_few_refusals_in_a_row_cost_little() {
         // As of a tool that tries changes of the schema that were made long ago.
-        let (refusals, began) = (Arc::new(Refusals::default()), Instant::now());
+        let (refusals, began) = (Rc::new(Refusals::default()), Instant::now());
         let mut now = began;
         for _ in 0..20 {
             let (_, trial) = sent(&refusals, &mut now);
@@ -260,7 +267,7 @@ mod tests {
 
     #[test]
     fn of_statements_that_come_at_once_one_is_sent_and_its_answer_decides() {
-        let (refusals, mut now) = (Arc::new(Refusals::default()), Instant::now());
+        let (refusals, mut now) = (Rc::new(Refusals::default()), Instant::now());
         assert!((0..100).all(|_| is_free(&refusals, now)), "nothing was refused yet");
         refusals.note(Ended::Refused, 20 * MS, now);
         assert!(
@@ -290,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_forgotten() {
-        let (refusals, now) = (Arc::new(Refusals::default()), Instant::now());
+        let (refusals, now) = (Rc::new(Refusals::default()), Instant::now());
         refusals.note(Ended::Refused, 200 * MS, now);
         // 1.8 s at least, where a tenth is to hold.
         let VainTurn::Later(pause) = refusals.turn(now) else { panic!("it was refused") };
@@ -317,14 +324,34 @@ mod tests {
         let refusals = Refusals::default();
         let mut stays = refusals.changed();
         (0..3 * MOST_NOTED).for_each(|_| drop(refusals.changed()));
-        assert!(refusals.0.lock().held.len() <= MOST_NOTED);
-        // Many that stay are not looked through each time, and those that leave are taken out.
-        let many: Vec<_> = (0..3 * MOST_NOTED).map(|_| refusals.changed()).collect();
-        drop(many);
-        (0..6 * MOST_NOTED).for_each(|_| drop(refusals.changed()));
-        assert!(refusals.0.lock().held.len() <= MOST_NOTED);
+        assert!(refusals.held.borrow().len() <= MOST_NOTED);
         refusals.wake();
         assert_eq!(stays.try_recv(), Ok(Some(())));
-        assert!(refusals.0.lock().held.is_empty());
+        assert!(refusals.held.borrow().is_empty());
+    }
+
+    #[test]
+    fn a_new_connection_begins_where_its_user_was_left_and_others_do_not() {
+        let (eve, bob, mut now) = (Arc::default(), Arc::default(), Instant::now());
+        let connect = |user: &Arc<LastRefusal>| {
+            let connection = Rc::new(Refusals::default());
+            connection.log_in(user);
+            connection
+        };
+        let there = connect(&eve);
+        for waits in [0, 10, 11, 12] {
+            let connection = connect(&eve);
+            assert_eq!(sent(&connection, &mut now).0, MS * waits);
+            connection.note(Ended::Refused, MS, now);
+        }
+        assert!(is_free(&there, now), "one that was there before");
+        assert!(is_free(&connect(&bob), now), "another user's");
+        // It may show that it has the right to it; that is no word for those to come.
+        let honest = connect(&eve);
+        assert_eq!(sent(&honest, &mut now).0, MS * 13);
+        honest.note(Ended::Taken, MS, now);
+        assert!(is_free(&honest, now) && !is_free(&connect(&eve), now));
+        now += 10 * MS * 13;
+        assert!(is_free(&connect(&eve), now), "forgotten");
     }
 }

@@ -1,4 +1,4 @@
-//! Holds statements over whole tables back whose user asks for them in vain: see
+//! Holds statements over whole tables back whose connection asks for them in vain: see
 //! [`Refusals`](crate::frontend::cql::refusals::Refusals).
 
 use std::pin::pin;
@@ -22,15 +22,15 @@ pub(super) enum NotSent {
     Because(&'static str),
 }
 
-const TOO_LONG: &str = "statements over whole tables of this user were refused, and it would be \
-     held for too long: it was not sent, send fewer at once";
-const STOPS: &str = "this instance is about to stop, and statements over whole tables of this user \
-     were refused: it was not sent, try again at another one";
+const TOO_LONG: &str = "statements over whole tables of this connection or its user were refused, and it \
+     would be held for too long: it was not sent, send fewer at once";
+const STOPS: &str = "this instance is about to stop, and statements over whole tables of this \
+     connection or its user were refused: it was not sent, try again at another one";
 
 /// Whether a write of this may close gates now.
 pub(super) fn turn(request: &Request, touched: &WriteScope) -> VainTurn {
     match touched.may_be_nothing() {
-        true => request.client().refusals().turn(Instant::now()),
+        true => request.client().refusals.turn(Instant::now()),
         false => VainTurn::Free,
     }
 }
@@ -53,7 +53,6 @@ pub(super) async fn hold(
         }
         let is_closing = client.reactor_state.front_end.is_closing();
         let left = until.saturating_duration_since(Instant::now());
-        let changed = client.refusals().changed();
         let wait = match turn(request, touched) {
             VainTurn::Free => return Ok(None),
             _ if is_closing => return Err(NotSent::Because(STOPS)),
@@ -62,7 +61,8 @@ pub(super) async fn hold(
             VainTurn::AfterTrial(_) if left.is_zero() => return Err(NotSent::Because(TOO_LONG)),
             VainTurn::Later(wait) | VainTurn::AfterTrial(wait) => wait.min(left),
         };
-        select(pin!(compio::time::sleep(wait)), changed).await;
+        // Of this thread only: nothing changes between the turn and here.
+        select(pin!(compio::time::sleep(wait)), client.refusals.changed()).await;
     }
 }
 
@@ -75,7 +75,7 @@ pub(super) fn note(
 ) {
     if touched.may_be_nothing() {
         let (now, ended) = (Instant::now(), ended(answer, touched.is_only_schema()));
-        request.client().refusals().note(ended, now.duration_since(sent), now);
+        request.client().refusals.note(ended, now.duration_since(sent), now);
     }
 }
 

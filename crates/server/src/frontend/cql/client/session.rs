@@ -438,6 +438,7 @@ impl ClientSession {
         let login = Login::of_token(token.unwrap_or_default());
         match self.client.reactor_state.log_in(login, version).await {
             Ok(user) => {
+                self.client.refusals.log_in(&user.refused);
                 self.client.user.replace(Some(user));
                 self.client.stage.set(Stage::Ready);
                 responder.reply_with(Opcode::AuthSuccess, Flags::NONE, Path::Local, |out| {

@@ -78,8 +78,8 @@ pub struct Client {
     pub dedicated: RefCell<Option<Rc<Backend>>>,
     /// Statements of which it was told new columns.
     pub outdated: RefCell<Outdated>,
-    /// Its statements over whole tables that the database has refused, where it has not logged in.
-    refusals: Arc<Refusals>,
+    /// Its statements over whole tables that the database has refused.
+    pub refusals: Rc<Refusals>,
     opened: Instant,
     /// The ring when it was opened.
     pub ring: SeenRing,
@@ -125,7 +125,7 @@ impl Client {
             user: RefCell::default(),
             dedicated: RefCell::default(),
             outdated: RefCell::default(),
-            refusals: Arc::default(),
+            refusals: Rc::default(),
             in_flight: Cell::default(),
             bytes_in_flight: Cell::default(),
             receiving: Cell::default(),
@@ -170,12 +170,6 @@ impl Client {
     /// Whose connections to the database its requests travel on, in the keyspace that it is in now.
     pub fn who(&self, version: Version) -> Who {
         Who { user: self.user.borrow().clone(), version, keyspace: self.keyspace() }
-    }
-
-    /// The statements over whole tables that the database has refused to its user, or to it.
-    pub fn refusals(&self) -> Arc<Refusals> {
-        let user = self.user.borrow();
-        user.as_ref().map_or(&self.refusals, |user| &user.refusals).clone()
     }
 
     /// Requests without an answer.
@@ -315,7 +309,7 @@ impl ConnectedClient for Client {
 
     fn stop_reading(&self) {
         // Of what is held nothing is sent any more.
-        self.refusals().wake();
+        self.refusals.wake();
         self.out.stop_reading();
     }
 

