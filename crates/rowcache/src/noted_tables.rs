@@ -109,17 +109,19 @@ impl NotedTables {
     /// appeared are dropped already.
     pub fn note<W>(&mut self, tables: BTreeSet<Uuid>, cache: &RowCache<W>) {
         if self.is_written && tables == self.noted {
-            return;
+            // Those that went and are back: their rows are dropped, and the file has them rightly.
+            return self.settle(cache);
         }
         match write(&self.path, self.opening, &tables) {
             Ok(()) => {
                 (self.noted, self.is_written) = (tables, true);
-                let owed: Vec<u32> = std::mem::take(&mut self.owed).into_iter().collect();
-                cache.intent_log.settle_undropped(&owed);
+                self.settle(cache);
             }
             Err(error) => {
                 let gone = self.noted.difference(&tables).map(|table| group_of(*table));
-                let gone: Vec<u32> = gone.filter(|group| !self.owed.contains(group)).collect();
+                // Two tables may have one group.
+                let gone: BTreeSet<u32> = gone.filter(|group| !self.owed.contains(group)).collect();
+                let gone: Vec<u32> = gone.into_iter().collect();
                 cache.intent_log.begin_undropped(&gone);
                 self.owed.extend(gone);
                 tracing::warn!(
@@ -130,6 +132,12 @@ impl NotedTables {
                 );
             }
         }
+    }
+
+    /// The file names no table that it should lack.
+    fn settle<W>(&mut self, cache: &RowCache<W>) {
+        let owed: Vec<u32> = std::mem::take(&mut self.owed).into_iter().collect();
+        cache.intent_log.settle_undropped(&owed);
     }
 }
 

@@ -19,8 +19,8 @@
 //! Invariant: of a connection whose statements are sent and refused one after the other, no more
 //! than a tenth of the time passes while one of them is under way.
 //!
-//! Not bounded: what comes at once before anything was refused, on however many connections, and who
-//! connects anew to a database that asks for no login.
+//! Not bounded: what comes at once before anything was refused, on however many connections. Nor is
+//! who connects anew to a database that asks for no login.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
