@@ -157,12 +157,12 @@ impl Member {
 
     /// The map has other settings of this member than it has now.
     fn tell_settings(&self, map: &Map, me: Identity) -> Option<Map> {
-        let mut next = map.next();
-        let entry = next.members.iter_mut().find(|member| member.identity == me)?;
-        if entry.profile.settings == self.profile.settings {
+        let at = map.members.iter().position(|member| member.identity == me)?;
+        if map.members[at].profile.settings == self.profile.settings {
             return None;
         }
-        entry.profile.settings.clone_from(&self.profile.settings);
+        let mut next = map.next();
+        next.members[at].profile.settings.clone_from(&self.profile.settings);
         Some(next)
     }
 

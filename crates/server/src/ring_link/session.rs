@@ -95,14 +95,17 @@ async fn serve(
 /// Says signs of life, until the other side gives none.
 async fn watch(link: &LiveLink, tuning: &Tuning) -> LinkFault {
     loop {
-        compio::time::sleep(tuning.alive / 2).await;
+        // Not before there may be something to do: there are many links, and most are idle. A sign
+        // of life that waits to be written is not waited for.
+        let rest = tuning.alive.saturating_sub(link.idle());
+        compio::time::sleep(rest.max(tuning.alive / 4)).await;
         if link.silence() > tuning.silence {
             return LinkFault::Silent;
         }
         if link.stands_still() > tuning.stall {
             return LinkFault::Stalled;
         }
-        if link.idle() >= tuning.alive / 2 {
+        if link.idle() >= tuning.alive {
             link.say_alive();
         }
     }
