@@ -201,8 +201,13 @@ class Child:
             self.process.send_signal(number)
 
     def pause(self):
-        """Stop it where it stands (SIGSTOP): a server that hangs, as its peers see it."""
-        self.signal(signal.SIGSTOP)
+        """Stop it where it stands (SIGSTOP): a server that hangs, as its peers see it.
+
+        A signal is only sent by then. Each thread goes on until it takes note of it, so wait for that.
+        """
+        if self.running():
+            self.process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self):
         self.signal(signal.SIGCONT)
