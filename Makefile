@@ -105,11 +105,11 @@ ring-soak:
 # Deliberate mistakes in the engine, each of which the simulation must find; NAME= picks some. Some
 # minutes.
 mutants: tools
-	.venv/bin/python tools/mutants/run.py $(NAME)
+	.venv/bin/python tools/mutants/run.py "$(NAME)"
 
 # Those of the ring alone.
 ring-mutants: tools
-	.venv/bin/python tools/mutants/run.py --crate ring $(NAME)
+	.venv/bin/python tools/mutants/run.py --crate ring "$(NAME)"
 
 # The index, the journal, and what publishes places on flash, under loom: every interleaving, within
 # bounds.

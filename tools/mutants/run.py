@@ -1,16 +1,14 @@
 """Shows that the simulation bites: makes deliberate mistakes in a copy of the tree and has each
 found.
 
-run.py             every mistake of mutants.toml, one line for each with the seed that found it.
-                   What no seed finds must be found by a scenario, or by a kept run that once failed
-run.py TEXT        those whose name has TEXT in it
-run.py --crate C   those of one crate; its simulation alone is built
-run.py --check     only whether each can still be made
+Prints a line for each mistake of mutants.toml, with the seed that found it. What no seed finds must
+be found by a scenario, or by a kept run that once failed.
 
 A mistake with `models = true` is one of order between threads. The models find it: tests that go
 through every interleaving of two threads.
 """
 
+import argparse
 import json
 import os
 import re
@@ -264,15 +262,35 @@ def build_models(crates):
     return models
 
 
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        prog="mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("text", nargs="?", default="", help="only those whose name has it")
+    only = "only those of one crate; its simulation alone is built"
+    parser.add_argument("--crate", choices=list(HISTORIES), help=only)
+    parser.add_argument("--check", action="store_true", help="only whether each can still be made")
+    options = parser.parse_args(arguments)
+    if options.check and (options.text or options.crate):
+        parser.error("--check looks at all of them: leave the text and --crate out")
+    return options
+
+
 def main(arguments):
+    options = parse(arguments)
     mutants = tomllib.loads(Path(__file__).with_name("mutants.toml").read_text())["mutant"]
     texts = mutate(mutants)
-    if arguments == ["--check"]:
+    if options.check:
         print(f"{len(mutants)} mutants can be made")
         return
-    crates = list(HISTORIES)
-    if arguments[:1] == ["--crate"]:
-        crates, arguments = [arguments[1]], arguments[2:]
+    crates = [options.crate] if options.crate else list(HISTORIES)
+    wanted = [
+        (number, mutant)
+        for number, mutant in enumerate(mutants, 1)
+        if crate_of(mutant) in crates and options.text in mutant["name"]
+    ]
+    if not wanted:
+        sys.exit(f"no mistake of {', '.join(crates)} has {options.text!r} in its name")
     copy_tree(texts)
     binaries, errors = build(crates)
     if errors:
@@ -282,11 +300,6 @@ def main(arguments):
         seed, message = simulate(binaries[crate], test, 0, seeds)
         if seed is not None or message:
             sys.exit(f"{crate} itself fails at seed {seed}: {message}")
-    wanted = [
-        (number, mutant)
-        for number, mutant in enumerate(mutants, 1)
-        if crate_of(mutant) in crates and (not arguments or arguments[0] in mutant["name"])
-    ]
     models = build_models({crate_of(mutant) for _, mutant in wanted if is_of_models(mutant)})
     found = tried = 0
     for number, mutant in wanted:
