@@ -438,13 +438,13 @@ impl Custody {
             .map(|shard| (shard, map.shards[shard].epoch))
     }
 
-    /// What of this is worth a file, see [`Durable::keep`].
-    pub fn kept(&self) -> KeptShards {
+    /// What of this is worth a file, see [`Durable::keep`]: [`KeptShards`] one by one.
+    pub fn kept(&self) -> impl Iterator<Item = (u16, u64, Time)> + '_ {
         let weak = |shard| {
             let weak = self.weak.get(shard).copied().unwrap_or(0);
             weak.max(self.unseen.brought(*shard))
         };
-        self.held.iter().map(|(shard, epoch)| (*shard, *epoch, weak(shard))).collect()
+        self.held.iter().map(move |(shard, epoch)| (*shard, *epoch, weak(shard)))
     }
 
     /// See [`Kept::ring`].

@@ -191,7 +191,7 @@ fn a_restart_right_after_a_move_does_not_fill_what_the_old_owner_has_granted() {
     let mut rows = crate::sim::rows();
     let new = heir(&mut owner_with_a_write(Scope::Token(TOKEN), &config, &mut rows), &config);
     assert_eq!(fills(&new, TOKEN, config.hold), None);
-    let new = restarted(new.kept(), &config);
+    let new = restarted(new.kept().collect(), &config);
     assert_eq!(fills(&new, TOKEN, config.lease), None, "the permit may be valid");
     let after = config.stretched(config.lease);
     assert_eq!(fills(&new, TOKEN, after), Some(true));

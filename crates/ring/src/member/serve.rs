@@ -85,7 +85,15 @@ impl Member {
     /// What a successor of this process needs to know, see [`Durable::keep`](crate::Durable::keep).
     #[must_use]
     pub fn kept(&self) -> Kept {
-        Kept { ring: self.custody.ring(), shards: self.custody.kept() }
+        Kept { ring: self.custody.ring(), shards: self.custody.kept().collect() }
+    }
+
+    /// Whether that is still what [`kept`](Self::kept) said. This is asked far more often than it
+    /// changes, so nothing is copied.
+    #[must_use]
+    pub fn keeps_still(&self, kept: &Kept) -> bool {
+        let Kept { ring, shards } = kept;
+        *ring == self.custody.ring() && self.custody.kept().eq(shards.iter().copied())
     }
 
     /// The database has answered a write.

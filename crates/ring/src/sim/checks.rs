@@ -31,7 +31,10 @@ impl World {
         let at = self.random.below(self.nodes.len() as u64) as usize;
         self.nodes[at].archive = self.nodes[at].rows.rows.clone();
         if let Some(member) = &self.nodes[at].member {
-            self.nodes[at].kept = member.kept();
+            let kept = member.kept();
+            let is_same = self.nodes[at].kept == kept;
+            assert_eq!(member.keeps_still(&self.nodes[at].kept), is_same, "seen without a copy");
+            self.nodes[at].kept = kept;
         }
     }
 

@@ -204,9 +204,11 @@ impl Ring {
         self.inner.lock().member.lease_end()
     }
 
-    /// What a restart needs to know.
-    pub fn kept(&self) -> Kept {
-        self.inner.lock().member.kept()
+    /// What a restart needs to know, unless it knows that.
+    pub fn kept_unless(&self, known: Option<&Kept>) -> Option<Kept> {
+        let inner = self.inner.lock();
+        let is_known = known.is_some_and(|known| inner.member.keeps_still(known));
+        (!is_known).then(|| inner.member.kept())
     }
 
     /// The policies are of this generation now, and so are the settings. Nothing is cached until

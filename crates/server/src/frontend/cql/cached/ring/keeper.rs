@@ -327,7 +327,9 @@ impl RingKeeper {
 
     fn follow_map(&mut self) {
         self.follow_row();
-        if let Err(error) = self.kept.write(self.ring.kept()) {
+        if let Some(kept) = self.ring.kept_unless(self.kept.written())
+            && let Err(error) = self.kept.write(kept)
+        {
             tracing::warn!(%error, "the ring's file cannot be written: after a restart the shards are taken anew");
         }
         let Some(map) = self.ring.map() else { return };

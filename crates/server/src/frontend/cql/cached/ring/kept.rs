@@ -42,14 +42,16 @@ impl KeptFile {
         (KeptFile { path, boot, written: None }, durable)
     }
 
-    /// Writes what has changed.
+    /// What this process has written last, if it has.
+    pub fn written(&self) -> Option<&Kept> {
+        self.written.as_ref()
+    }
+
+    /// Writes it in place of what it has.
     ///
     /// # Errors
     /// The error of writing it. The file is as it was, which is safe.
     pub fn write(&mut self, kept: Kept) -> io::Result<()> {
-        if self.written.as_ref() == Some(&kept) {
-            return Ok(());
-        }
         replace_file(&self.path, &encode(&kept, self.boot), false)?;
         self.written = Some(kept);
         Ok(())
