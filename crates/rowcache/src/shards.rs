@@ -7,13 +7,17 @@
 //! - The caller drives the ring. It calls [`Shards::set`] with each new map, before anybody else
 //!   may own what this instance has lost.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The last epoch in which a shard is served. A change of the owner each second takes 136 years.
+pub const LAST_EPOCH: u64 = u32::MAX as u64 - 1;
 
 /// The shards of a ring, as far as this instance owns them.
 #[derive(Debug)]
 pub struct Shards {
-    /// For each shard its epoch and one, or 0 where it is not ours.
-    epochs: Box<[AtomicU64]>,
+    /// For each shard its epoch and one, or 0 where it is not ours. Each read looks at one of
+    /// them, so they are small: 4,096 are 16 KiB.
+    epochs: Box<[AtomicU32]>,
 }
 
 impl Shards {
@@ -23,13 +27,16 @@ impl Shards {
     /// When `count` is no power of two.
     pub fn new(count: usize) -> Shards {
         assert!(count.is_power_of_two(), "{count} shards: not a power of two");
-        Shards { epochs: (0..count).map(|_| AtomicU64::new(0)).collect() }
+        Shards { epochs: (0..count).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// From now on exactly these are ours, each with its epoch.
+    /// From now on exactly these are ours, each with its epoch. A shard whose owner has changed
+    /// more than [`LAST_EPOCH`] times is nobody's: its rows pass through.
     pub fn set(&self, owned: &[(usize, u64)]) {
         let mut next = vec![0; self.epochs.len()];
-        owned.iter().for_each(|(shard, epoch)| next[*shard] = epoch + 1);
+        for (shard, epoch) in owned.iter().filter(|(_, epoch)| *epoch <= LAST_EPOCH) {
+            next[*shard] = *epoch as u32 + 1;
+        }
         for (known, next) in self.epochs.iter().zip(next) {
             known.store(next, Ordering::Release);
         }
@@ -46,7 +53,7 @@ impl Shards {
     pub fn owned(&self, token: i64) -> Option<(usize, u64)> {
         let shard = self.shard_of(token);
         let epoch = self.epochs[shard].load(Ordering::Acquire).checked_sub(1)?;
-        Some((shard, epoch))
+        Some((shard, u64::from(epoch)))
     }
 }
 
@@ -77,6 +84,15 @@ mod tests {
         shards.set(&[(3, 8)]);
         assert_eq!([0, i64::MAX].map(|token| shards.owned(token)), [None, Some((3, 8))]);
         assert_eq!(Shards::new(1).shard_of(i64::MAX), 0);
+    }
+
+    #[test]
+    fn a_shard_whose_epochs_are_used_up_is_not_served_under_an_earlier_one() {
+        let shards = Shards::new(2);
+        shards.set(&[(0, LAST_EPOCH), (1, LAST_EPOCH + 1)]);
+        assert_eq!([i64::MIN, 0].map(|token| shards.owned(token)), [Some((0, LAST_EPOCH)), None]);
+        shards.set(&[(0, u64::MAX), (1, 1 << 32 | 7)]);
+        assert_eq!([i64::MIN, 0].map(|token| shards.owned(token)), [None, None]);
     }
 
     #[test]
