@@ -125,7 +125,8 @@ impl Header {
             op::QUIT | op::NOOP | op::VERSION | op::SASL_LIST => self.body == 0,
             op::STAT => extras == 0,
             op::SASL_AUTH | op::SASL_STEP => extras == 0 && key > 0,
-            _ => extras == 4 && key > 0,
+            // What touches: memcached takes a value behind it for the next request.
+            _ => extras == 4 && key > 0 && value == 0,
         }
     }
 

@@ -225,3 +225,16 @@ fn a_login_of_a_length_that_does_not_fit_ends_the_connection() {
     say(&mut server, "set auth 0 0 4294967299\r\na b\r\n");
     assert!(server.closed);
 }
+
+#[test]
+fn a_touch_has_no_value_so_that_nobody_has_one_kept_for_it() {
+    for opcode in [0x1c, 0x1d, 0x1e, 0x23, 0x24] {
+        let mut server = Server::new(None);
+        let mut packet = vec![0x80, opcode, 0, 1, 4, 0, 0, 0];
+        packet.extend_from_slice(&(5 + 900_000_u32).to_be_bytes());
+        packet.extend_from_slice(&[0; 12]);
+        let answer = server.send(&packet);
+        assert_eq!(answer.get(6..8), Some(&[0, 4][..]), "{opcode:#x}: it waits for the value");
+        assert!(server.closed, "{opcode:#x}");
+    }
+}
