@@ -32,6 +32,9 @@ use crate::tls::TlsOrPlain;
 /// Read buffer of a connection: small, because there may be many; doubles when filled by one read,
 /// up to [`FREE`].
 const READ_BUFFER: usize = 8 * 1024;
+/// What one read over TLS adds to the requests at most, whatever is asked for: the bytes that it
+/// takes, and a record of 16 KiB that had begun before.
+const TLS_AHEAD: usize = 4 * READ_BUFFER;
 /// What a connection too many is told, as memcached has it.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
@@ -388,16 +391,19 @@ impl<S: Stream> MemcacheConnection<S> {
         // This prevents deadlock. The free bytes are enough for anything small, and held bytes are
         // enough for the rest of their request. A connection that asked for more while it holds
         // some could wait for another one that waits for it.
-        let mut wanted = least.max((rest + self.want).min(FREE));
-        if rest < FREE && self.input.capacity() < wanted {
+        let ahead = if self.transport.is_tls() { TLS_AHEAD } else { 0 };
+        let free = FREE - ahead;
+        let mut wanted = least.max((rest + self.want).min(free));
+        if rest < free && self.input.capacity() < wanted + ahead {
             // A client that sends nothing is to hold nothing that others wait for.
-            wanted = wanted.min(FREE);
+            wanted = wanted.min(free);
         }
         if rest == 0 && self.input.capacity() > FREE && !self.decoder.is_parting() {
             self.input = Vec::new();
         }
         let capacity = self.input.capacity();
-        if wanted > FREE {
+        if wanted > free {
+            wanted += ahead;
             let more = wanted.saturating_sub(capacity.max(READ_BUFFER));
             // Who is told asks at once: a write to a client that stands still would hold it up.
             while capacity < wanted && !self.answers.may_read(more) {
@@ -412,6 +418,10 @@ impl<S: Stream> MemcacheConnection<S> {
             self.info.holding_since.set(None);
         }
         self.input.reserve_exact(wanted - rest);
+        if self.input.capacity() > FREE / 2 {
+            // It would grow to double its length, which nobody has granted.
+            self.input.reserve_exact(ahead);
+        }
         self.answers.set_input(self.input.capacity().saturating_sub(READ_BUFFER));
         Ok(())
     }

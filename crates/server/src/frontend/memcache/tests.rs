@@ -22,7 +22,7 @@ use tempfile::TempDir;
 
 use super::connection::{self, Ends};
 use super::outgoing::Outgoing;
-use super::reactor_state::MemcacheReactorState;
+use super::reactor_state::{Info, MemcacheReactorState};
 use super::session::{MemcacheSession, Performed};
 use super::shared::MemcacheShared;
 use super::*;

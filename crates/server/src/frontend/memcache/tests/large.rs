@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::super::head::Head;
 use super::super::parts::{self, PARTS_NAMESPACE};
 use super::*;
+use crate::tls::ServerTls;
 
 /// A front end of one reactor whose values of more than 32 KiB are in parts of 4 KiB.
 pub(super) struct Large {
@@ -19,6 +20,7 @@ pub(super) struct Large {
     pub(super) segment: u32,
     pub(super) max_item: usize,
     pub(super) part: usize,
+    pub(super) tls: Option<Arc<ServerTls>>,
     pub(super) open: Option<(Arc<Cache>, MemcacheFrontEnd, Reactors)>,
 }
 
@@ -32,7 +34,7 @@ impl Large {
     pub(super) fn unopened(durability: Durability) -> Self {
         let (dir, open) = (tempfile::tempdir().unwrap(), None);
         let (segment, max_item, part) = (256 << 10, 1 << 20, 4096);
-        Large { dir, durability, segment, max_item, part, open }
+        Large { dir, durability, segment, max_item, part, tls: None, open }
     }
 
     pub(super) fn start(&mut self) {
@@ -50,6 +52,7 @@ impl Large {
             max_item: self.max_item,
             parting: Parting { above: 1 << 15, part: self.part },
             durability: self.durability,
+            tls: self.tls.clone(),
             ..config(&self.dir)
         };
         let front_end = MemcacheFrontEnd::start(config, &cache, &reactors).unwrap();

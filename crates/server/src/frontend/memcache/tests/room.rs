@@ -8,6 +8,7 @@ use super::super::reactor_state::STALL;
 use super::super::watch;
 use super::large::{Large, lines};
 use super::*;
+use crate::tls::{ClientFiles, ClientTls, ServerFiles, ServerTls, TlsSession};
 
 /// Room for three parts at a time.
 fn narrow() -> Large {
@@ -27,6 +28,18 @@ fn ask<T: Send + 'static>(
     let front_end = front_end.front_end.clone();
     let ask = move || async move { ask(&MemcacheReactorState::of(&front_end)) };
     reactors.block_on(0, ask).expect("the reactor runs")
+}
+
+fn wait_for(
+    large: &Large,
+    what: &str,
+    is_so: impl Fn(&MemcacheReactorState) -> bool + Copy + Send + 'static,
+) {
+    let until = Instant::now() + TIMEOUT;
+    while !ask(large, is_so) {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -139,4 +152,75 @@ fn clients_that_read_nothing_lose_their_room_the_sooner_the_longer_others_wait()
         assert!(Instant::now() < until, "nobody waits any more");
         std::thread::yield_now();
     }
+}
+
+/// A client that speaks TLS, and says nothing else than it is told to.
+struct TlsClient {
+    stream: TcpStream,
+    session: TlsSession,
+}
+
+impl TlsClient {
+    fn new(large: &Large) -> Self {
+        let files = ClientFiles { ca: certificate("ca.pem"), identity: None, verify_name: false };
+        let session = ClientTls::open(files).unwrap().session("localhost").unwrap();
+        let stream = TcpStream::connect(large.open.as_ref().unwrap().1.address().unwrap()).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let mut client = TlsClient { stream, session };
+        while client.session.is_handshaking() {
+            client.send(b"");
+            let mut raw = [0; 8192];
+            let read = std::io::Read::read(&mut client.stream, &mut raw).unwrap();
+            assert!(client.session.open(&raw[..read], &mut Vec::new()));
+        }
+        client
+    }
+
+    fn send(&mut self, text: &[u8]) {
+        let mut sealed = text.to_vec();
+        self.session.seal(&mut sealed).unwrap();
+        self.stream.write_all(&sealed).unwrap();
+    }
+}
+
+fn certificate(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name)
+}
+
+#[test]
+fn what_comes_over_tls_holds_no_more_than_it_asked_for() {
+    const CLIENTS: usize = 20;
+    let mut large = Large::unopened(Durability::WriteBack);
+    (large.segment, large.max_item) = (1 << 20, 16 << 20);
+    large.part = parts::part_len(1 << 20);
+    let files = ServerFiles {
+        certificates: certificate("server.pem"),
+        key: certificate("server.key"),
+        private_key: false,
+        client_ca: None,
+    };
+    large.tls = Some(Arc::new(ServerTls::open(files).unwrap()));
+    large.start();
+    let part = large.part;
+    // The second part has begun in what the first one came in.
+    let mut one = TlsClient::new(&large);
+    one.send(b"set k 0 0 960000\r\n");
+    one.send(&vec![b'x'; part + 40_000]);
+    let came = move |state: &MemcacheReactorState| state.metrics.bytes_received.get();
+    wait_for(&large, "a part", move |state| came(state) as usize > part + 30_000);
+    let used = ask(&large, |state| state.budget.used());
+    assert!((1..=part).contains(&used), "{used} bytes for parts of {part}");
+    drop(one);
+    wait_for(&large, "the end", |state| state.connections().is_empty());
+    let mut many: Vec<TlsClient> = (0..CLIENTS).map(|_| TlsClient::new(&large)).collect();
+    for client in &mut many {
+        client.send(b"set k 0 0 960000\r\n");
+        client.send(&[b'x'; 70_000]);
+    }
+    wait_for(&large, "each holds what it asked for, or waits", |state| {
+        let holding = |info: &&Rc<Info>| info.holding_since.get().is_some();
+        state.connections().iter().filter(holding).count() + state.budget.waiting() >= CLIENTS
+    });
+    let used = ask(&large, |state| state.budget.used());
+    assert!(used <= 4 * part, "{used} bytes where there is room for three parts");
 }
