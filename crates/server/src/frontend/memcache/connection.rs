@@ -101,7 +101,9 @@ pub async fn serve<S: Stream>(
         last_request: front_end.store.now().into(),
         writing_since: None.into(),
         moved: front_end.store.now().into(),
+        written: 0.into(),
         holding_since: None.into(),
+        received: 0.into(),
         dump: RefCell::default(),
         watching: false.into(),
         cut: None.into(),
@@ -187,12 +189,12 @@ struct MemcacheConnection<S> {
     over: bool,
 }
 
-/// Writes all of it, and says each time that some of it was taken. How many bytes that were, and
+/// Writes all of it, and says each time how much of it was taken. How many bytes that were, and
 /// what was written.
 async fn write<S: Stream>(
     stream: &mut S,
     mut out: Outgoing,
-    moved: impl Fn(),
+    moved: impl Fn(usize),
 ) -> (io::Result<()>, usize, Outgoing) {
     let (len, mut written) = (out.total_len(), 0);
     while written < len {
@@ -210,7 +212,7 @@ async fn write<S: Stream>(
             Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), len, out),
             Ok(bytes) => {
                 written += bytes;
-                moved();
+                moved(bytes);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return (Err(error), len, out),
@@ -365,8 +367,8 @@ impl<S: Stream> MemcacheConnection<S> {
                 out = Outgoing::of_text(text);
             }
             let (info, store) = (&self.info, &self.session.reactor_state.front_end.store);
-            info.writing_since.set(Some(store.now()));
-            let moved = || info.moved.set(store.now());
+            info.begins_to_write(store.now());
+            let moved = |bytes| info.wrote(bytes, store.now());
             let (result, len, sent) = write(&mut self.stream, out, moved).await;
             self.info.writing_since.set(None);
             result?;
@@ -413,7 +415,7 @@ impl<S: Stream> MemcacheConnection<S> {
                 }
             }
             let now = self.session.reactor_state.front_end.store.now();
-            self.info.holding_since.set(Some(self.info.holding_since.get().unwrap_or(now)));
+            self.info.holds(now);
         } else {
             self.info.holding_since.set(None);
         }
@@ -455,7 +457,7 @@ impl<S: Stream> MemcacheConnection<S> {
             self.reader = Some(reader);
             let read = result?;
             self.session.reactor_state.metrics.bytes_received.add(read as u64);
-            self.info.moved.set(self.session.reactor_state.front_end.store.now());
+            self.info.came(read, self.session.reactor_state.front_end.store.now());
             self.session.received = Instant::now();
             let open = match self.transport.is_tls() {
                 true => {

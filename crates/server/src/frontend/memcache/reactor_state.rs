@@ -25,6 +25,8 @@ const MAX_AWAITED: usize = 1 << 15;
 /// A connection that stands still for so long, in seconds, is cut when others wait for what it
 /// holds.
 pub(super) const STALL: u64 = 10;
+/// It has that time for each so many bytes.
+const STRETCH: usize = 1 << 20;
 
 /// What the settings of its TLS are called.
 const TLS_OPTIONS: TlsOptions = TlsOptions { certificates: "--memcache-tls-cert", client_ca: None };
@@ -62,12 +64,16 @@ pub struct Info {
     pub listener: Arc<str>,
     /// When its last request came: seconds of [`super::store::Store::now`].
     pub last_request: Cell<u64>,
-    /// Since when a write has been under way.
+    /// Since when a write has been under way, or the latest MiB of it.
     pub writing_since: Cell<Option<u64>>,
+    /// Bytes written since then.
+    pub written: Cell<usize>,
     /// When a byte last came from its client or was taken by it.
     pub moved: Cell<u64>,
-    /// Since when it holds a part of a large request.
+    /// Since when it holds a part of a large request, or the latest MiB of it.
     pub holding_since: Cell<Option<u64>>,
+    /// Bytes that have come since then.
+    pub received: Cell<usize>,
     /// There while it is being answered with a dump and nobody else can be.
     pub(super) dump: RefCell<Weak<Turn>>,
     /// It watches, and asks for nothing any more.
@@ -88,9 +94,44 @@ impl Info {
         self.answers.nudge();
     }
 
+    /// A write begins.
+    pub fn begins_to_write(&self, now: u64) {
+        self.writing_since.set(Some(now));
+        self.written.set(0);
+    }
+
+    /// The client has taken so many bytes.
+    pub fn wrote(&self, bytes: usize, now: u64) {
+        self.moved.set(now);
+        renew(&self.writing_since, &self.written, bytes, now);
+    }
+
+    /// It holds a part of a large request.
+    pub fn holds(&self, now: u64) {
+        if self.holding_since.get().is_none() {
+            self.holding_since.set(Some(now));
+            self.received.set(0);
+        }
+    }
+
+    /// So many bytes have come from the client.
+    pub fn came(&self, bytes: usize, now: u64) {
+        self.moved.set(now);
+        renew(&self.holding_since, &self.received, bytes, now);
+    }
+
     /// An error once it is to end.
     pub fn check(&self) -> io::Result<()> {
         if self.cut.get().is_some() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(()) }
+    }
+}
+
+/// Has what goes on since `since` count from now on, once a MiB has moved.
+fn renew(since: &Cell<Option<u64>>, moved: &Cell<usize>, bytes: usize, now: u64) {
+    let all = moved.get() + bytes;
+    moved.set(if all < STRETCH { all } else { 0 });
+    if all >= STRETCH && since.get().is_some() {
+        since.set(Some(now));
     }
 }
 

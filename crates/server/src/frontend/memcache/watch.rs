@@ -56,10 +56,12 @@ pub(super) fn look(reactor_state: &MemcacheReactorState, now: u64) {
         if rested >= REST {
             info.answers.give_back();
         }
+        // One that sends a value, or takes one, is not idle as long as bytes move.
+        let still = rested.min(now.saturating_sub(info.moved.get()));
         let idle = front_end
             .limits
             .idle_timeout()
-            .is_some_and(|timeout| info.answers.is_complete() && rested >= timeout.as_secs());
+            .is_some_and(|timeout| info.answers.is_complete() && still >= timeout.as_secs());
         let wanted = dump_wanted && info.dump.borrow().strong_count() > 0
             || watch_wanted && info.watching.get();
         let in_the_way = info.answers.holds_what_is_short() && stands_still(&info, now, patience);
@@ -80,8 +82,8 @@ pub(super) fn look(reactor_state: &MemcacheReactorState, now: u64) {
     reactor_state.patience.set(next);
 }
 
-/// Whether a connection has been at the same write, or at the same part of a request, for
-/// [`STALL`] seconds, or has moved no byte of it for `patience`.
+/// Whether a connection has been at the same MiB of a write, or of a request, for [`STALL`]
+/// seconds, or has moved no byte of it for `patience`.
 fn stands_still(info: &Info, now: u64, patience: u64) -> bool {
     let since = [info.writing_since.get(), info.holding_since.get()];
     since.into_iter().flatten().any(|since| {

@@ -20,6 +20,9 @@ pub(super) struct Large {
     pub(super) segment: u32,
     pub(super) max_item: usize,
     pub(super) part: usize,
+    /// Objects that count more have their value in parts.
+    pub(super) above: usize,
+    pub(super) idle: Option<Duration>,
     pub(super) tls: Option<Arc<ServerTls>>,
     pub(super) open: Option<(Arc<Cache>, MemcacheFrontEnd, Reactors)>,
 }
@@ -34,7 +37,8 @@ impl Large {
     pub(super) fn unopened(durability: Durability) -> Self {
         let (dir, open) = (tempfile::tempdir().unwrap(), None);
         let (segment, max_item, part) = (256 << 10, 1 << 20, 4096);
-        Large { dir, durability, segment, max_item, part, tls: None, open }
+        let (above, idle, tls) = (1 << 15, None, None);
+        Large { dir, durability, segment, max_item, part, above, idle, tls, open }
     }
 
     pub(super) fn start(&mut self) {
@@ -50,7 +54,8 @@ impl Large {
             Reactors::start(&ReactorsConfig { threads: Some(1), driver: Driver::Auto }).unwrap();
         let config = MemcacheFrontEndConfig {
             max_item: self.max_item,
-            parting: Parting { above: 1 << 15, part: self.part },
+            parting: Parting { above: self.above, part: self.part },
+            limits: MemcacheLimits { idle_timeout: self.idle, ..config(&self.dir).limits },
             durability: self.durability,
             tls: self.tls.clone(),
             ..config(&self.dir)

@@ -224,3 +224,64 @@ fn what_comes_over_tls_holds_no_more_than_it_asked_for() {
     let used = ask(&large, |state| state.budget.used());
     assert!(used <= 4 * part, "{used} bytes where there is room for three parts");
 }
+
+/// Its only connection.
+fn only(state: &MemcacheReactorState) -> Rc<Info> {
+    state.connections().pop().expect("it is open")
+}
+
+/// Says that its last request, and what it sends now, began so long ago.
+fn age(large: &Large, seconds: u64) {
+    ask(large, move |state| {
+        let (info, now) = (only(state), state.front_end.store.now());
+        info.last_request.set(now - seconds);
+        if info.holding_since.get().is_some() {
+            info.holding_since.set(Some(now - seconds));
+        }
+    });
+}
+
+#[test]
+fn a_client_has_its_time_for_each_mib_of_a_value_that_comes_whole() {
+    let mut large = Large::unopened(Durability::WriteBack);
+    (large.max_item, large.above) = (16 << 20, 16 << 20);
+    large.start();
+    let mut client = large.connect();
+    let mut sent = 0;
+    let mut send = |text: &[u8]| {
+        client.0.get_mut().write_all(text).unwrap();
+        sent += text.len() as u64;
+        let all = sent;
+        wait_for(&large, "bytes", move |state| state.metrics.bytes_received.get() >= all);
+    };
+    send(b"set k 0 0 4000000\r\n");
+    send(&[b'x'; 200_000]);
+    let age_of = |state: &MemcacheReactorState| {
+        let since = only(state).holding_since.get().expect("it holds what came");
+        state.front_end.store.now() - since
+    };
+    age(&large, STALL - 2);
+    send(&[b'x'; 100_000]);
+    assert!(ask(&large, age_of) >= STALL - 2, "a MiB takes it longer");
+    send(&[b'x'; 1 << 20]);
+    assert!(ask(&large, age_of) < STALL - 2, "a MiB has come since");
+}
+
+#[test]
+fn who_is_in_the_middle_of_a_value_is_idle_only_once_no_byte_comes() {
+    let mut large = Large::unopened(Durability::WriteBack);
+    large.idle = Some(Duration::from_secs(5));
+    large.start();
+    let mut client = large.connect();
+    client.send("mn\r\nset k 0 0 9000\r\nhalf of it");
+    assert_eq!(client.line(), "MN");
+    let look = |later: u64| {
+        age(&large, 60);
+        ask(&large, move |state| {
+            watch::look(state, only(state).moved.get() + later);
+            only(state).cut.get().is_some()
+        })
+    };
+    assert!(!look(4), "bytes came four seconds ago");
+    assert!(look(5));
+}
