@@ -1,11 +1,15 @@
 //! The smallest cache that holds the objects, or what a given one holds.
+//!
+//! An object that no record holds has its value in parts: these are records of their own, on flash
+//! alone, behind a head. All parts of a value count as long as their average.
 
 use afterglow_engine::{Outlook, WrittenByPut};
 use afterglow_memcache::ITEM_OVERHEAD;
 
-use crate::config::{Config, MIN_FLASH, MIN_MEMORY, Size};
+use super::layout::Layout;
+use crate::config::{Config, MAX_ITEM, MIN_FLASH, MIN_MEMORY, Size};
 
-/// Largest object that is planned for: what has its value in parts is not.
+/// Largest object that is in one record anywhere.
 const MAX_WHOLE: Size = Size::mib(4);
 
 /// Flash and memory are found in steps of this many bytes.
@@ -56,7 +60,7 @@ pub enum PlanError {
     },
     /// No front end stores an object of that size.
     #[error(
-        "objects of {size} bytes are not planned for: the limit of key, value and 64 bytes is {MAX_WHOLE}"
+        "objects of {size} bytes are stored by no front end: the limit of key, value and 64 bytes is {MAX_ITEM}"
     )]
     TooLarge {
         /// Bytes of one.
@@ -87,6 +91,8 @@ pub struct Plan {
     pub item_size: Option<Size>,
     /// How it is divided.
     pub outlook: Outlook,
+    /// How they lie in records.
+    pub layout: Layout,
     /// Objects in memory when DRAM is full.
     pub in_dram: u64,
     /// Objects on flash when it is full.
@@ -108,7 +114,7 @@ impl Plan {
                 return Err(PlanError::TooLittle { what, given, least });
             }
         }
-        if item(objects) > MAX_WHOLE.get() {
+        if item(objects) > MAX_ITEM.get() {
             return Err(PlanError::TooLarge { size: objects.size });
         }
         let too_many = || {
@@ -160,29 +166,32 @@ impl Plan {
         };
         let (config, outlook) = divide(flash, memory).map_err(refused)?;
         if item(objects) > most_item(&outlook) {
-            // Larger flash has larger segments.
             let fits =
                 |flash| divide(flash, MOST).is_ok_and(|(_, o)| item(objects) <= most_item(&o));
             let enough = least(flash, fits).map_or_else(String::new, |flash| {
                 format!(": give at least {} of flash", Size::bytes(flash))
             });
             return Err(refused(format!(
-                "its segments, of {}, store no object of {} bytes{enough}",
-                Size::bytes(outlook.segment_size.into()),
+                "it stores no object of more than a sixteenth of it, as of {} bytes{enough}",
                 objects.size,
             )));
         }
-        let len = len(objects);
-        let outlook = outlook.grown_for(len);
+        let layout = Layout::of(objects.size, outlook.segment_size);
+        let outlook = outlook.grown_for(layout.record);
+        let written = outlook.written_by_put(&config, layout.record);
         Ok(Plan {
             objects,
             memory: Size::bytes(memory),
-            item_size: (item(objects) > Config::default().memcache_item_size.get())
-                .then_some(MAX_WHOLE),
+            item_size: match item(objects) {
+                item if item <= Config::default().memcache_item_size.get() => None,
+                item if item <= MAX_WHOLE.get() => Some(MAX_WHOLE),
+                _ => Some(MAX_ITEM),
+            },
             outlook,
-            in_dram: outlook.dram_objects(len),
-            on_flash: outlook.flash_objects(len),
-            written: outlook.written_by_put(&config, len),
+            layout,
+            in_dram: layout.in_dram(&outlook),
+            on_flash: layout.on_flash(&outlook),
+            written: layout.written(written),
         })
     }
 }
@@ -214,13 +223,11 @@ fn divide(flash: u64, memory: u64) -> Result<(afterglow_engine::Config, Outlook)
 }
 
 fn on_flash(outlook: &Outlook, objects: Objects) -> u64 {
-    match item(objects) > most_item(outlook) {
-        true => 0,
-        false => {
-            let len = len(objects);
-            outlook.grown_for(len).flash_objects(len)
-        }
+    if item(objects) > most_item(outlook) {
+        return 0;
     }
+    let layout = Layout::of(objects.size, outlook.segment_size);
+    layout.on_flash(&outlook.grown_for(layout.record))
 }
 
 /// What an object counts for the limit of the front end.
@@ -230,11 +237,7 @@ fn item(objects: Objects) -> u64 {
 
 /// The largest object that the front end stores there.
 fn most_item(outlook: &Outlook) -> u64 {
-    u64::from(outlook.segment_size / 4)
-}
-
-fn len(objects: Objects) -> usize {
-    usize::try_from(objects.size).unwrap_or(usize::MAX)
+    (outlook.segments * u64::from(outlook.segment_size) / 16).min(MAX_ITEM.get())
 }
 
 #[cfg(test)]
@@ -274,9 +277,9 @@ mod tests {
             let refused = Plan::find(Objects { count: 1000, size: 300 }, wishes).unwrap_err();
             assert_eq!(refused.to_string(), "1MiB is too little memory: at least 32MiB");
         }
-        let large = Objects { count: 1, size: 5 << 20 };
+        let large = Objects { count: 1, size: 64 << 20 };
         let refused = Plan::find(large, Wishes::default()).unwrap_err().to_string();
-        assert!(refused.contains("the limit of key, value and 64 bytes is 4MiB"), "{refused}");
+        assert!(refused.contains("the limit of key, value and 64 bytes is 64MiB"), "{refused}");
     }
 
     #[test]
@@ -284,15 +287,36 @@ mod tests {
         for (count, size) in [(1, 1), (1000, 300), (10, 100_000), (10, 1_000_000), (2, 4_000_000)] {
             let plan = Plan::find(Objects { count, size }, Wishes::default()).unwrap();
             assert!(plan.memory >= MIN_MEMORY && plan.outlook.flash >= 60 << 20, "{plan:?}");
-            assert!(size + 64 <= u64::from(plan.outlook.segment_size) / 4, "{plan:?}");
+            let whole = size + 64 <= u64::from(plan.outlook.segment_size) / 4;
+            assert_eq!(plan.layout.parts == 0, whole, "{plan:?}");
             assert_eq!(plan.item_size.is_some(), size > 1 << 20, "{plan:?}");
         }
         let flash = Some(Size::mib(100));
-        let objects = Objects { count: 10, size: 200_000 };
+        let objects = Objects { count: 2, size: 20_000_000 };
         let wishes = Wishes { flash, ..Wishes::default() };
         let refused = Plan::find(objects, wishes).unwrap_err().to_string();
-        assert!(refused.contains("give at least 256MiB of flash"), "{refused}");
-        let wishes = Wishes { flash: Some(Size::mib(256)), ..Wishes::default() };
+        let least = refused.split("give at least ").nth(1).expect(&refused);
+        let least: Size = least.trim_end_matches(" of flash").parse().unwrap();
+        let wishes = Wishes { flash: Some(least), ..Wishes::default() };
         assert_eq!(Plan::find(objects, wishes).unwrap().objects, objects);
+        assert!((300 << 20..400 << 20).contains(&least.get()), "sixteen and a little: {least}");
+    }
+
+    #[test]
+    fn values_in_parts_take_their_bytes_on_flash_a_head_more_and_no_memory() {
+        for (count, size) in [(1000, 20_000_000), (5000, 4_300_000), (100, 67_000_000)] {
+            let plan = Plan::find(Objects { count, size }, Wishes::default()).unwrap();
+            let (flash, bytes) = (plan.outlook.flash as f64, (count * size) as f64);
+            assert!(plan.layout.parts > 0 && plan.on_flash >= count && plan.in_dram == 0);
+            // Beyond the objects: what reclaim keeps free, and ends of segments.
+            assert!((1.0..1.2).contains(&(flash / bytes)), "{flash} for {bytes}: {plan:?}");
+            let written = plan.written.total() / size as f64;
+            assert!((1.0..2.2).contains(&written), "{written} bytes written for one: {plan:?}");
+            assert_eq!(plan.item_size, Some(Size::mib(64)));
+        }
+        // On small flash these are values of less than 4 MiB.
+        let wishes = Wishes { flash: Some(Size::mib(100)), ..Wishes::default() };
+        let plan = Plan::find(Objects { count: 10, size: 200_000 }, wishes).unwrap();
+        assert!(plan.layout.parts > 1 && plan.on_flash > 300, "{plan:?}");
     }
 }

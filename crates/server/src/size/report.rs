@@ -38,6 +38,8 @@ pub struct Estimate {
     pub popularity: String,
     /// `--memory`.
     pub memory: u64,
+    /// Parts of each value, where no record holds it.
+    pub parts: Option<u64>,
     /// `--memcache-item-size`, where the default is too small.
     pub item_size: Option<u64>,
     /// Of the memory, the index.
@@ -95,19 +97,20 @@ impl Estimate {
         let sets = rates.all_sets(hits);
         let written_a_set = plan.written.total();
         let written_a_second = sets.map(|sets| sets * written_a_set);
-        let len = plan.objects.size as usize;
         Self {
             objects: plan.objects.count,
             object_size: plan.objects.size,
             popularity,
             memory: plan.memory.get(),
+            parts: Some(plan.layout.parts).filter(|parts| *parts > 0),
             item_size: plan.item_size.map(Size::get),
             index: plan.outlook.index_bytes,
             dram: plan.outlook.dram,
             objects_in_dram: plan.in_dram,
             flash: plan.outlook.flash,
             objects_on_flash: plan.on_flash,
-            index_is_short: plan.outlook.index_objects() < plan.outlook.flash_records(len),
+            index_is_short: plan.layout.on_flash(&plan.outlook)
+                < plan.layout.fit_flash(&plan.outlook),
             dram_hits: hits.dram,
             flash_hits: hits.flash,
             misses: hits.miss(),
@@ -137,6 +140,9 @@ impl std::fmt::Display for Estimate {
             size(self.index),
             size(self.dram)
         )?;
+        if let Some(parts) = self.parts {
+            writeln!(f, "values      in {parts} parts each, on flash alone")?;
+        }
         writeln!(f, "in memory   {} objects", thousands(self.objects_in_dram.min(self.objects)))?;
         let kept = self.objects_on_flash.min(self.objects);
         let share = percent(kept as f64 / self.objects as f64);

@@ -13,11 +13,12 @@ use std::{
 };
 
 use afterglow_engine::{
-    format::{key_hash, record::usual_padded},
+    format::key_hash,
     tier::{DramEntry, DramTier, EntryState, NOWHERE, PolicyTrial},
 };
 use bytes::Bytes;
 
+use super::layout::Layout;
 use super::{HitRatio, Objects, Plan};
 
 /// One request.
@@ -112,16 +113,20 @@ impl Replay {
     /// What the tiers of a cache that begins empty answer. Takes as much memory as its DRAM tier.
     pub fn hit_ratio(&self, plan: &Plan) -> HitRatio {
         let mut dram = DramTier::new(usize::try_from(plan.outlook.dram).unwrap_or(usize::MAX));
-        let record = u64::from(usual_padded(0, plan.objects.size as usize));
         let mut flash = LeastRecentlyUsed::new(
-            plan.outlook.flash_records(plan.objects.size as usize).saturating_mul(record),
+            plan.layout.fit_flash(&plan.outlook).saturating_mul(plan.layout.bytes()),
             plan.outlook.index_objects(),
         );
         let (mut from_dram, mut from_flash) = (0_u64, 0_u64);
         let mut trial = PolicyTrial::new();
         for request in &self.requests {
             let key = request.hash.to_le_bytes();
-            let on_flash = flash.touch(request.hash, usual_padded(0, request.len as usize));
+            let layout = Layout::of(request.len.into(), plan.outlook.segment_size);
+            let on_flash = flash.touch(request.hash, layout.bytes());
+            if layout.parts > 0 {
+                from_flash += u64::from(on_flash);
+                continue;
+            }
             trial.request(&mut dram, request.hash);
             if dram.get(request.hash, 0, &key).is_some() {
                 from_dram += 1;
@@ -159,7 +164,7 @@ fn entry(request: &TracedRead, key: &[u8]) -> DramEntry {
 
 /// Objects in the order of their last use, within bounds of bytes and number.
 struct LeastRecentlyUsed {
-    places: HashMap<u64, (u64, u32)>,
+    places: HashMap<u64, (u64, u64)>,
     order: BTreeMap<u64, u64>,
     used: u64,
     bytes: u64,
@@ -173,19 +178,19 @@ impl LeastRecentlyUsed {
     }
 
     /// Uses an object, and puts it in if it is not there; whether it was.
-    fn touch(&mut self, hash: u64, len: u32) -> bool {
+    fn touch(&mut self, hash: u64, len: u64) -> bool {
         self.now += 1;
         let before = self.places.insert(hash, (self.now, len));
         if let Some((when, len)) = before {
             self.order.remove(&when);
-            self.used -= u64::from(len);
+            self.used -= len;
         }
         self.order.insert(self.now, hash);
-        self.used += u64::from(len);
+        self.used += len;
         while self.used > self.bytes || self.places.len() as u64 > self.count {
             let Some((_, oldest)) = self.order.pop_first() else { break };
             if let Some((_, len)) = self.places.remove(&oldest) {
-                self.used -= u64::from(len);
+                self.used -= len;
             }
         }
         before.is_some()
