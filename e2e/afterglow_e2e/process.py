@@ -203,7 +203,8 @@ class Child:
     def pause(self):
         """Stop it where it stands (SIGSTOP): a server that hangs, as its peers see it.
 
-        A signal is only sent by then. Each thread goes on until it takes note of it, so wait for that.
+        A signal is only sent by then: each thread goes on until it takes note of it. So wait until
+        all have.
         """
         if self.running():
             self.process.send_signal(signal.SIGSTOP)
