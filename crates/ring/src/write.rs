@@ -3,7 +3,7 @@
 //! ```text
 //! Asking --every permit valid--> Sent --answer within every permit--> acknowledged
 //!    ^                            |
-//!    +--a permit has run out      +--answer too late--> Dropping --every DROP done--> acknowledged
+//!    +--run out, or one refuses   +--answer too late--> Dropping --every DROP done--> acknowledged
 //! ```
 //!
 //! * A permit counts from the sending of the BEGIN that it answers.
@@ -40,6 +40,8 @@ struct Write {
     /// All whom a BEGIN was sent to: they hear of the end.
     told: Vec<MemberId>,
     attempts: u32,
+    /// Nobody is asked before, unless the map changes.
+    resumes: Time,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +83,7 @@ impl Writes {
             asks: BTreeMap::new(),
             told: Vec::new(),
             attempts: 0,
+            resumes: 0,
         };
         self.open.insert(self.next, write);
         self.next
@@ -97,9 +100,11 @@ impl Writes {
     ) -> (Vec<Outgoing>, Vec<MemberId>) {
         let (mut out, mut silent) = (Vec::new(), Vec::new());
         let Some(write) = self.open.get_mut(&number) else { return (out, silent) };
-        if write.phase == Phase::Sent {
+        let waits = write.version == map.version && io.now < write.resumes;
+        if write.phase == Phase::Sent || waits {
             return (out, silent);
         }
+        write.resumes = 0;
         write.route(map);
         write.ask(number, config, io.now, &mut out, &mut silent);
         if write.asks.is_empty()
@@ -186,6 +191,31 @@ impl Writes {
         let waits = |write: &&Write| write.is_asking() && io.now >= write.began + longer_than;
         let Some(write) = self.open.get(&number).filter(waits) else { return Vec::new() };
         io.actions.push(Action::Fail { client: write.client, reason: FailReason::NotSent });
+        self.finish(number, Outcome::Refused)
+    }
+
+    /// An owner has refused. It may refuse until its shards have moved, so permits of others go
+    /// back meanwhile: for a shard that moves they would be holds, or make it weak. All are asked
+    /// anew later, under another number: an owner grants nothing for one that has ended.
+    pub fn refused(
+        &mut self,
+        (number, from, attempt): (u64, MemberId, u32),
+        config: &Config,
+        now: Time,
+    ) -> Vec<Outgoing> {
+        let is_one_of_several = |write: &&mut Write| {
+            let ask = write.asks.get(&from);
+            write.is_asking() && write.asks.len() > 1 && ask.is_some_and(|a| a.attempt == attempt)
+        };
+        let Some(write) = self.open.get_mut(&number).filter(is_one_of_several) else {
+            return Vec::new();
+        };
+        coverage_mark!(PermitsGoBack);
+        write.asks.clear();
+        write.resumes = now + config.retry;
+        let anew = Write { told: Vec::new(), ..write.clone() };
+        self.next += 1;
+        self.open.insert(self.next, anew);
         self.finish(number, Outcome::Refused)
     }
 
@@ -395,5 +425,71 @@ mod tests {
         step(1, |io| writes.advance(number, &map, &config, io).0);
         let (out, actions) = step(100, |io| writes.refuse(number, 0, io));
         assert!(out.is_empty() && actions.is_empty());
+    }
+
+    /// One owner is handing its shard over, and refuses for so long. What the other has granted is
+    /// a hold, or makes its shard weak, if its shard moves meanwhile.
+    #[test]
+    fn a_permit_goes_back_while_another_owner_refuses_and_all_are_asked_again() {
+        const OTHER: MemberId = MemberId(3);
+        let (config, mut writes) = (Config::default(), Writes::default());
+        let mut map = Map { version: 1, ..Map::empty(2) };
+        for (shard, owner) in [OWNER, OTHER].into_iter().enumerate() {
+            map.put(owner, Incarnation(owner.0.into()), Profile::default());
+            map.give(shard, Some(owner));
+        }
+        let scopes = vec![Scope::Token(i64::MIN), Scope::Token(i64::MAX)];
+        let (out, _) = step(0, |io| {
+            let number = writes.begin(7, (scopes, Detail::from([])), &map, io);
+            writes.advance(number, &map, &config, io).0
+        });
+        let [Message::Begin { number, attempt, .. }, Message::Begin { attempt: second, .. }] =
+            out[..]
+        else {
+            panic!("{out:?}")
+        };
+        writes.answered(number, OWNER, attempt, config.lease);
+        let back = writes.refused((number, OTHER, second), &config, 1);
+        let end = Message::End { number, outcome: Outcome::Refused };
+        assert_eq!(format!("{back:?}"), format!("{:?}", [(OWNER, end.clone()), (OTHER, end)]));
+        let [again] = writes.numbers()[..] else { panic!("{:?}", writes.numbers()) };
+        assert!(again > number, "an owner that hears of the end grants nothing for its number");
+        let asked = |writes: &mut Writes, now, map: &Map| {
+            let mut asked = writes.clone();
+            let mut silent = Vec::new();
+            let (out, _) = step(now, |io| {
+                let (out, nobody) = asked.advance(again, map, &config, io);
+                silent = nobody;
+                out
+            });
+            assert!(silent.is_empty(), "both have answered");
+            out.len()
+        };
+        assert_eq!(asked(&mut writes, config.retry, &map), 0, "it would refuse again");
+        assert_eq!(asked(&mut writes, 1 + config.retry, &map), 2);
+        assert_eq!(asked(&mut writes, 2, &map.next()), 2, "the shard has moved");
+        // It waits no longer for all that.
+        let (_, actions) = step(config.write, |io| writes.give_up(again, &config, io));
+        assert!(matches!(actions[..], [Action::Fail { client: 7, .. }]), "{actions:?}");
+    }
+
+    /// Nobody else waits for it, and its number may be asked for again.
+    #[test]
+    fn a_write_with_one_owner_keeps_its_number_when_that_refuses() {
+        let (config, mut writes) = (Config::default(), Writes::default());
+        let mut map = Map { version: 1, ..Map::empty(1) };
+        map.put(OWNER, Incarnation(1), Profile::default());
+        map.give(0, Some(OWNER));
+        let (out, _) = step(0, |io| {
+            let number = writes.begin(7, (vec![Scope::All], Detail::from([])), &map, io);
+            writes.advance(number, &map, &config, io).0
+        });
+        let [Message::Begin { number, attempt, .. }] = out[..] else { panic!("{out:?}") };
+        let (out, _) = step(1, |io| {
+            assert!(writes.refused((number, OWNER, attempt), &config, 1).is_empty());
+            writes.advance(number, &map, &config, io).0
+        });
+        assert!(out.is_empty(), "not yet");
+        assert_eq!(writes.numbers(), [number]);
     }
 }

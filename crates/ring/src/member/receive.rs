@@ -78,9 +78,12 @@ impl Member {
                 self.writes.answered(number, from, attempt, 0);
                 self.advance_write(number, io);
             }
-            Message::Refused { to, .. } if ours(to) => {
+            Message::Refused { to, number, attempt } if ours(to) => {
                 // Asked again when the time for it has come, or the map has changed.
                 self.takeover.granted(sender);
+                let of = (number, from, attempt);
+                let ends = self.writes.refused(of, &self.config, io.now);
+                self.send_all(ends, io);
                 self.compare_versions(from, envelope.version, io);
             }
             Message::Pulled { to, number, cached } if ours(to) => {

@@ -39,6 +39,7 @@ paths![
     PartingTooLate,
     PartingWaits,
     PermitExpired,
+    PermitsGoBack,
     PullUnanswered,
     Pulled,
     TakenWeakly,
