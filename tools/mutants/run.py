@@ -96,6 +96,7 @@ HISTORIES = {
         "memcache::tests::large",
         "memcache::tests::room",
         "reactor::tests::who_yields",
+        "ring_link::crowd::tests",
     ],
 }
 # Packages that are not called as the folder of their crate.

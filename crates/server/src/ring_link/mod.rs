@@ -45,7 +45,7 @@
 //! | What waits to be sent, who may ask? | `live.rs` |
 //! | How does a link begin? | `handshake.rs` (sans-io), `seal.rs` |
 //! | How does it live and end? | `session.rs`, `write.rs`, `read.rs` |
-//! | Who makes links? | `listen.rs`, `dial.rs` |
+//! | Who makes links? | `listen.rs`, `dial.rs`, `crowd.rs` |
 //! | What are the bytes? | `inbox.rs`, `payload.rs` |
 //! | Why is there no link? | `fault.rs`, `complaints.rs` |
 //!
@@ -61,6 +61,7 @@
 
 mod complaints;
 mod config;
+mod crowd;
 mod dial;
 mod fault;
 mod handshake;

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use afterglow_ring::MemberId;
@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::complaints::Complaints;
 use super::config::{MAX_PAYLOAD, Receiver, TransportConfig, Tuning};
+use super::crowd::Crowd;
 use super::fault::LinkFault;
 use super::live::LiveLink;
 use super::peer::{PeerRecord, PeerState};
@@ -42,7 +43,7 @@ pub struct Registry {
     /// Somebody waits here for the last link to end.
     ended: (Mutex<()>, Condvar),
     stopped: AtomicBool,
-    unproven: AtomicUsize,
+    unproven: Crowd,
 }
 
 impl Registry {
@@ -64,7 +65,7 @@ impl Registry {
             links: RwLock::default(),
             ended: Default::default(),
             stopped: AtomicBool::new(false),
-            unproven: AtomicUsize::new(0),
+            unproven: Crowd::default(),
         }
     }
 
@@ -265,16 +266,15 @@ impl Registry {
     }
 
     /// A place for a connection whose other side has not proven the secret; `None`: there are too
-    /// many.
+    /// many, see [`Crowd`].
     pub fn admit(self: &Arc<Self>, place: &str) -> Option<Unproven> {
-        let limit = self.tuning.unproven;
-        let more = |count| (count < limit).then_some(count + 1);
-        if self.unproven.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            self.failed(None, place, &LinkFault::Crowded(limit));
+        if !self.unproven.enter(place, self.tuning.unproven) {
+            let crowd = self.metrics.unproven.get().try_into().unwrap_or(0);
+            self.failed(None, place, &LinkFault::Crowded(crowd));
             return None;
         }
         self.metrics.unproven.inc();
-        Some(Unproven(self.clone()))
+        Some(Unproven { registry: self.clone(), place: place.to_owned() })
     }
 
     /// All peers as operators see them.
@@ -304,12 +304,15 @@ impl Registry {
 }
 
 /// A connection whose other side has not proven the secret, for as long as this lives.
-pub struct Unproven(Arc<Registry>);
+pub struct Unproven {
+    registry: Arc<Registry>,
+    place: String,
+}
 
 impl Drop for Unproven {
     fn drop(&mut self) {
-        self.0.unproven.fetch_sub(1, Ordering::Relaxed);
-        self.0.metrics.unproven.dec();
+        self.registry.unproven.leave(&self.place);
+        self.registry.metrics.unproven.dec();
     }
 }
 
