@@ -85,6 +85,7 @@ HISTORIES = {
     "server": [
         "cql::cached::fill_result::tests",
         "cql::cached::in_vain::tests",
+        "cql::cached::ring::kept::tests",
         "cql::cached::router::tests",
         "cql::client::refusals::tests",
         "memcache::answers::tests",

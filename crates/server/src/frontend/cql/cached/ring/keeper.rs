@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use afterglow_ring::{Founding, Map, MemberId, SchemaVersion, Standing, Suspicion};
+use afterglow_ring::{Founding, Kept, Map, MemberId, SchemaVersion, Standing, Suspicion};
 use afterglow_rowcache::claims::Claims;
 use afterglow_rowcache::write_scope::WriteScope;
 use futures_channel::{mpsc, oneshot};
@@ -327,9 +327,8 @@ impl RingKeeper {
 
     fn follow_map(&mut self) {
         self.follow_row();
-        if let Some(kept) = self.ring.kept_unless(self.kept.written())
-            && let Err(error) = self.kept.write(kept)
-        {
+        let newer = |written: Option<&Kept>| self.ring.kept_unless(written);
+        if let Some(error) = self.kept.keep(newer, now()) {
             tracing::warn!(%error, "the ring's file cannot be written: after a restart the shards are taken anew");
         }
         let Some(map) = self.ring.map() else { return };

@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use afterglow_engine::device::area::replace_file;
-use afterglow_ring::{Durable, Kept, RingId};
+use afterglow_ring::{Durable, Kept, RingId, Time};
 use twox_hash::XxHash3_64;
 use uuid::Uuid;
 
@@ -25,12 +25,16 @@ const MAGIC: &[u8; 8] = b"agring03";
 /// The file's name in the data directory.
 const FILE: &str = "ring";
 const ENTRY: usize = 18;
+/// What cannot be written is not tried again before: the disk may be full for hours.
+const RETRY: Time = 1_000_000;
 
 /// The file, and what was last written to it.
 pub struct KeptFile {
     path: PathBuf,
     boot: Uuid,
     written: Option<Kept>,
+    /// When it was tried last, if that has failed.
+    failed: Option<Time>,
 }
 
 impl KeptFile {
@@ -39,19 +43,26 @@ impl KeptFile {
         let path = data_dir.join(FILE);
         let kept = std::fs::read(&path).ok().and_then(|bytes| decode(&bytes, boot));
         let durable = kept.map_or_else(Durable::default, Durable::keep);
-        (KeptFile { path, boot, written: None }, durable)
+        (KeptFile { path, boot, written: None, failed: None }, durable)
     }
 
-    /// What this process has written last, if it has.
-    pub fn written(&self) -> Option<&Kept> {
-        self.written.as_ref()
+    /// Writes what has changed: `newer` says it of what was written last. Where writing fails it is
+    /// tried again a second later, and the first error is given back. The file is as it was then,
+    /// which is safe.
+    pub fn keep(
+        &mut self,
+        newer: impl FnOnce(Option<&Kept>) -> Option<Kept>,
+        now: Time,
+    ) -> Option<io::Error> {
+        if self.failed.is_some_and(|failed| now < failed + RETRY) {
+            return None;
+        }
+        let error = newer(self.written.as_ref()).and_then(|kept| self.write(kept).err());
+        let before = std::mem::replace(&mut self.failed, error.as_ref().map(|_| now));
+        error.filter(|_| before.is_none())
     }
 
-    /// Writes it in place of what it has.
-    ///
-    /// # Errors
-    /// The error of writing it. The file is as it was, which is safe.
-    pub fn write(&mut self, kept: Kept) -> io::Result<()> {
+    fn write(&mut self, kept: Kept) -> io::Result<()> {
         replace_file(&self.path, &encode(&kept, self.boot), false)?;
         self.written = Some(kept);
         Ok(())
@@ -94,6 +105,30 @@ fn entry(bytes: &[u8]) -> (u16, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The disk is full, for hours perhaps.
+    #[test]
+    fn a_file_that_cannot_be_written_is_told_of_once_and_not_tried_all_the_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("data");
+        let (mut file, _) = KeptFile::open(&folder, Uuid::from_u128(7));
+        let kept = Kept { ring: RingId(5), shards: vec![(1, 2, 3)] };
+        let mut keep = |now| file.keep(|_| Some(kept.clone()), now);
+        assert!(keep(0).is_some(), "there is no folder");
+        for now in (0..60_000_000).step_by(50_000) {
+            assert!(keep(now).is_none(), "at {now}");
+        }
+        std::fs::create_dir(&folder).unwrap();
+        assert!(keep(60_000_000).is_none() && folder.join(FILE).exists());
+        std::fs::remove_dir_all(&folder).unwrap();
+        let mut keep = |epoch| {
+            let shards = vec![(1, epoch, 0)];
+            file.keep(|_| Some(Kept { ring: RingId(5), shards }), 61_000_000)
+        };
+        assert!(keep(3).is_some(), "it is told of again");
+        std::fs::create_dir(&folder).unwrap();
+        assert!(keep(4).is_none() && !folder.join(FILE).exists(), "not at once");
+    }
 
     #[test]
     fn what_was_kept_reads_back_and_nothing_else_does() {
