@@ -199,6 +199,7 @@ function ringFacts(ring) {
         ? `for ${ring.lease_seconds.toFixed(1)} s` : "not now", ring.lease_seconds <= 0],
     ["Shards here", `${count(owned(ring))} of ${count(ring.shards)}`],
     ["Shards of nobody", count(ring.unowned), ring.unowned > 0],
+    ...(ring.changes_refused ? [["Changes", "refused by the database", true]] : []),
   ];
 }
 

@@ -44,6 +44,10 @@ pub struct RingFigures {
     pub unowned: u64,
     /// The settings of this instance are not those of the ring: it caches nothing.
     pub settings_differ: bool,
+    /// The database refuses to change the ring's map: nobody joins or leaves, and nobody gets the
+    /// rows of who dies.
+    #[serde(default)]
+    pub changes_refused: bool,
     /// All members.
     pub members: Vec<RingMemberFigures>,
 }
@@ -114,6 +118,9 @@ impl RingFigures {
         let help = "Whether the settings of this instance differ from those of its ring, so that reads pass through.";
         let differ = u64::from(self.settings_differ);
         out.single("afterglow_ring_settings_differ", Kind::Gauge, help, differ);
+        let help = "Whether the database refuses to change the ring's map, so that rows of who dies go to nobody.";
+        let refused = u64::from(self.changes_refused);
+        out.single("afterglow_ring_changes_refused", Kind::Gauge, help, refused);
         let help = "Other members of the ring to which this instance has no link.";
         out.single("afterglow_ring_members_unlinked", Kind::Gauge, help, self.unlinked());
         let help = "Members of the ring whose clocks do not run like that of this instance: each denies the other a lease.";

@@ -279,6 +279,7 @@ fn a_member_whose_changes_of_the_map_are_refused_says_why_and_goes_on_when_they_
     let why = |member| status(member).refusal.unwrap_or_default();
     for member in 0..3 {
         wait_until("it says why", || why(member).contains("no MODIFY permission"));
+        assert_eq!(world.node(member).count(&["afterglow_ring_changes_refused"]), 1);
         assert_eq!(status(member).members.len(), 4);
     }
     refused.store(false, Ordering::SeqCst);
@@ -286,6 +287,7 @@ fn a_member_whose_changes_of_the_map_are_refused_says_why_and_goes_on_when_they_
     for member in 0..3 {
         wait_until("the dead member is gone", || status(member).members.len() == 3);
         wait_until("it says nothing more", || status(member).refusal.is_none());
+        assert_eq!(world.node(member).count(&["afterglow_ring_changes_refused"]), 0);
     }
 }
 

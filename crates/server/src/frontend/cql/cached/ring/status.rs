@@ -165,6 +165,7 @@ impl RingStatus {
             shards: self.shards as u64,
             unowned: self.unowned as u64,
             settings_differ: !self.differs.is_empty(),
+            changes_refused: self.refusal.is_some(),
             members: self.members.into_iter().map(member).collect(),
         }
     }
