@@ -250,7 +250,10 @@ fn a_member_that_the_database_does_not_confirm_says_why() {
     dropped.store(true, Ordering::SeqCst);
     let says = |world: &World| trouble(world).is_some_and(|why| why.contains("unconfigured table"));
     wait_until("it says why", || says(&world));
-    wait_until("its lease ends", || world.node(0).ring().status().lease_ms == 0);
+    wait_until("its lease ends", || {
+        assert!(says(&world), "all the time: {:?}", trouble(&world));
+        world.node(0).ring().status().lease_ms == 0
+    });
     dropped.store(false, Ordering::SeqCst);
     wait_until("it has a lease again", || world.node(0).ring().status().lease_ms > 0);
     assert_eq!(trouble(&world), None);

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use afterglow_cql::error::ErrorCode;
 use afterglow_cql::message::Consistency;
 use afterglow_cql::plan::SchemaView;
 use afterglow_ring::{Map, TransactionResult};
@@ -55,6 +56,8 @@ pub struct Database {
     timeout: Duration,
     /// The reason why the map cannot be read was told.
     told: Cell<bool>,
+    /// How the database has refused to read the map, while nothing has been asked since.
+    refused_read: RefCell<Option<(ErrorCode, String)>>,
     /// The refused change of the map, which was told.
     refusal: RefCell<Option<RefusedChange>>,
     /// The reason why the tables cannot be made was told.
@@ -109,6 +112,7 @@ impl Database {
             shards: protocol.shards,
             timeout: Duration::from_micros(protocol.transaction),
             told: Cell::new(false),
+            refused_read: RefCell::default(),
             refusal: RefCell::default(),
             told_tables: Cell::new(false),
             lacks_replicas: Cell::new(false),
@@ -120,8 +124,15 @@ impl Database {
     pub async fn read_map(&self) -> Result<Map, MapRowError> {
         let shards = self.shards;
         let read = async |on: &Connection| map_row::read(&on.backend, &on.name, shards).await;
-        let asked = self.ask(self.timeout, read).await;
-        let (on, read) = asked.ok_or(MapRowError::NoAnswer)?;
+        let Some((on, read)) = self.ask(self.timeout, read).await else {
+            let refused = self.refused_read.borrow().clone();
+            let refused = refused.map(|(code, why)| MapRowError::Refused(code, why));
+            return Err(refused.unwrap_or(MapRowError::NoAnswer));
+        };
+        self.refused_read.replace(match &read {
+            Err(MapRowError::Refused(code, why)) => Some((*code, why.clone())),
+            _ => None,
+        });
         match &read {
             Ok(_) => {
                 self.left.forget();
@@ -215,6 +226,7 @@ impl Database {
         match compio::time::timeout(time, what(&on)).await {
             Ok(answer) => Some((on, answer)),
             Err(_) => {
+                self.refused_read.take();
                 self.leave(&on);
                 None
             }
@@ -281,7 +293,10 @@ impl Database {
         let made = self.front_end.connect_own(version, &self.left, center, &self.metrics).await;
         // From its end on: whoever has waited for it does not begin it again.
         self.connect_at.set(now() + RETRY.as_micros() as u64);
-        let (backend, node) = made.ok()?;
+        let Ok((backend, node)) = made else {
+            self.refused_read.take();
+            return None;
+        };
         if !self.is_in(&backend, &name.data_center).await {
             self.left.leave(node);
             backend.close();
