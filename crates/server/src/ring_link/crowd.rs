@@ -1,7 +1,8 @@
 //! How many connections may be there that have not proven the secret, and from where.
 //!
 //! An address may have as many of the places as are free. So one that takes all it can leaves half
-//! of them to others, and two leave a third: members get in beside strangers that hold on to theirs.
+//! of them to others, and two leave a third. Members get in beside strangers that hold on to
+//! theirs.
 
 use std::collections::HashMap;
 
@@ -9,10 +10,10 @@ use parking_lot::Mutex;
 
 /// The places that are taken.
 #[derive(Debug, Default)]
-pub struct Crowd(Mutex<Taken>);
+pub struct Crowd(Mutex<CrowdPlaces>);
 
 #[derive(Debug, Default)]
-struct Taken {
+struct CrowdPlaces {
     all: usize,
     by_address: HashMap<String, usize>,
 }
