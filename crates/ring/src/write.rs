@@ -317,6 +317,7 @@ mod tests {
     use crate::map::Profile;
 
     const OWNER: MemberId = MemberId(2);
+    const OTHER: MemberId = MemberId(3);
 
     /// Runs a step of the write at a time: what is sent, and the actions.
     fn step(
@@ -327,6 +328,16 @@ mod tests {
         let mut io = Io { now, rows: &mut rows, random: &mut random, actions: Vec::new() };
         let out = act(&mut io).into_iter().map(|(_, message)| message).collect();
         (out, io.actions)
+    }
+
+    /// Each has a shard of two.
+    fn two_owners() -> Map {
+        let mut map = Map { version: 1, ..Map::empty(2) };
+        for (shard, owner) in [OWNER, OTHER].into_iter().enumerate() {
+            map.put(owner, Incarnation(owner.0.into()), Profile::default());
+            map.give(shard, Some(owner));
+        }
+        map
     }
 
     /// TRUNCATE and changes of the schema may take longer than owners have to answer.
@@ -362,13 +373,8 @@ mod tests {
     /// The permits of several owners end at several times.
     #[test]
     fn an_answer_after_the_first_end_of_its_permits_is_too_late() {
-        const OTHER: MemberId = MemberId(3);
         let config = Config::default();
-        let mut map = Map { version: 1, ..Map::empty(2) };
-        for (shard, owner) in [OWNER, OTHER].into_iter().enumerate() {
-            map.put(owner, Incarnation(owner.0.into()), Profile::default());
-            map.give(shard, Some(owner));
-        }
+        let map = two_owners();
         let ends = [(OWNER, 1_000), (OTHER, 2_000)];
         for (now, in_time) in [(999, true), (1_000, false), (1_999, false), (2_000, false)] {
             let mut writes = Writes::default();
@@ -391,13 +397,8 @@ mod tests {
     /// Gates of a permit that nobody ends stay closed for an hour or so.
     #[test]
     fn owners_of_a_write_that_is_refused_while_it_waits_hear_that_it_has_ended() {
-        const OTHER: MemberId = MemberId(3);
         let (config, mut writes) = (Config::default(), Writes::default());
-        let mut map = Map { version: 1, ..Map::empty(2) };
-        for (shard, owner) in [OWNER, OTHER].into_iter().enumerate() {
-            map.put(owner, Incarnation(owner.0.into()), Profile::default());
-            map.give(shard, Some(owner));
-        }
+        let map = two_owners();
         let begin = |writes: &mut Writes| {
             let (out, _) = step(0, |io| {
                 let number = writes.begin(7, (vec![Scope::All], Detail::from([])), &map, io);
@@ -431,13 +432,8 @@ mod tests {
     /// a hold, or makes its shard weak, if its shard moves meanwhile.
     #[test]
     fn a_permit_goes_back_while_another_owner_refuses_and_all_are_asked_again() {
-        const OTHER: MemberId = MemberId(3);
         let (config, mut writes) = (Config::default(), Writes::default());
-        let mut map = Map { version: 1, ..Map::empty(2) };
-        for (shard, owner) in [OWNER, OTHER].into_iter().enumerate() {
-            map.put(owner, Incarnation(owner.0.into()), Profile::default());
-            map.give(shard, Some(owner));
-        }
+        let map = two_owners();
         let scopes = vec![Scope::Token(i64::MIN), Scope::Token(i64::MAX)];
         let (out, _) = step(0, |io| {
             let number = writes.begin(7, (scopes, Detail::from([])), &map, io);
