@@ -30,6 +30,7 @@ mod ring;
 mod ring_beside;
 mod ring_centers;
 mod ring_life;
+mod ring_remade;
 mod ring_schema;
 mod ring_world;
 mod several;

@@ -50,7 +50,7 @@ pub(super) fn route(
         return Some(Box::pin(in_ring.begin(ring, dead_after)));
     }
     let write = RingWrite::begin(&ring, &in_ring.touched, dead_after);
-    Some(Box::pin(in_ring.carry_out(write)))
+    Some(Box::pin(in_ring.carry_out(ring, write)))
 }
 
 /// A write whose rows other instances may own too.
@@ -83,7 +83,7 @@ impl InRing {
             backpressure.await;
         }
         let write = RingWrite::begin(&ring, &self.touched, dead_after);
-        self.carry_out(write).await;
+        self.carry_out(ring, write).await;
     }
 
     /// Whether the instance takes no more requests, and waits for those that it has.
@@ -93,7 +93,7 @@ impl InRing {
 
     /// The owners close their gates and drop the rows, the write is sent, and its client hears of
     /// it within every permit; see [`RingWrite`].
-    async fn carry_out(self, mut write: RingWrite) {
+    async fn carry_out(self, ring: Arc<Ring>, mut write: RingWrite) {
         if !write.permitted().await {
             let reason = if self.is_closing() { STOPS } else { UNREACHABLE };
             return not_now(self.request, reason);
@@ -120,7 +120,7 @@ impl InRing {
         let replaced = touched.replaced(&*newest);
         let widened = match replaced.is_empty() || answered == Answered::Refused {
             true => Verdict::Acknowledged,
-            false => widen(&shared, &replaced, result_of(answered, weak)).await,
+            false => widen(&ring, replaced, result_of(answered, weak)).await,
         };
         let verdict = match inquiry {
             // The client hears of the unknown outcome at once, the owners when it is known.
@@ -143,14 +143,26 @@ impl InRing {
 }
 
 /// The write has ended, and may have touched tables that took the names of those it was planned
-/// for. Their owners drop all of them before the client hears of it.
-async fn widen(shared: &CachedState, replaced: &WriteScope, result: WriteResult) -> Verdict {
-    let Some(ring) = shared.ring.get() else { return Verdict::Unknown };
-    let mut write = RingWrite::begin(ring, replaced, 0);
-    match write.permitted().await {
-        true => write.finish(result).await,
-        false => Verdict::Unknown,
+/// for. Their owners drop all of them before the client hears of it. One that cannot be told in
+/// time is told later: it never heard of the write, and would serve what was before for ever.
+async fn widen(ring: &Arc<Ring>, replaced: WriteScope, result: WriteResult) -> Verdict {
+    if tell_owners(ring, &replaced, result).await {
+        return Verdict::Acknowledged;
     }
+    let ring = ring.clone();
+    compio::runtime::spawn(async move {
+        while !tell_owners(&ring, &replaced, result).await {
+            compio::time::sleep(TELL_AGAIN).await;
+        }
+    })
+    .detach();
+    Verdict::Unknown
+}
+
+/// Has the owners drop what a write may have touched that has ended so. Whether all have.
+async fn tell_owners(ring: &Arc<Ring>, touched: &WriteScope, result: WriteResult) -> bool {
+    let mut write = RingWrite::begin(ring, touched, 0);
+    write.permitted().await && write.finish(result).await == Verdict::Acknowledged
 }
 
 /// Why no write may be sent, if none may.
@@ -165,6 +177,8 @@ fn refusal(admission: Admission) -> Option<&'static str> {
 
 /// A write waits no longer for the database to say whether anybody else caches its rows.
 const KNOWN_WITHIN: Duration = Duration::from_secs(5);
+/// Between two tries to tell an owner of a write.
+const TELL_AGAIN: Duration = Duration::from_secs(1);
 /// Between two looks at whether a write may be sent.
 const POLL: Duration = Duration::from_millis(50);
 
