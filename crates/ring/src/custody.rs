@@ -51,8 +51,8 @@ pub struct Custody {
     /// counts only if the very next version has the move. Otherwise the old owner may have gone on,
     /// granted writes and set more bits.
     received: BTreeMap<u16, Received>,
-    /// Shards that are being handed over, and the version at which that was said.
-    leaving: BTreeMap<u16, u64>,
+    /// Shards that are being handed over: the version at which that was said, and to whom.
+    leaving: BTreeMap<u16, (u64, MemberId)>,
     unseen: Unseen,
     /// See [`Config::weak_fills`].
     weak_fills: bool,
@@ -144,10 +144,10 @@ impl Custody {
         }
         // The settings may have changed since, and others may have written past the ring.
         custody.distrust_older();
-        let open: Vec<_> = custody.permits.open().collect();
+        let open: Vec<_> = custody.permits.open().map(|(_, scope, _)| scope).collect();
         let until = now + config.intent();
         custody.permits = Permits::default();
-        for (scope, _) in open {
+        for scope in open {
             custody.gates.hold(scope, until);
             custody.gates.open(scope);
         }
@@ -181,7 +181,7 @@ impl Custody {
     ) {
         self.enter_ring(map.ring, rows);
         self.weak_fills = config.weak_fills;
-        self.leaving.retain(|_, version| map.version <= *version);
+        self.leaving.retain(|_, (version, _)| map.version <= *version);
         let lost = !std::mem::replace(&mut self.begun, true);
         // Only the version right after a snapshot may have its move.
         self.received.retain(|_, received| received.version + 1 >= map.version);
@@ -343,6 +343,13 @@ impl Custody {
             let scopes = self.permits.scopes(key).to_vec();
             self.note_weak(&scopes, now, config);
         }
+        if let Some(until) = hold {
+            self.permits
+                .brought_with(key)
+                .iter()
+                .for_each(|(shard, _)| self.unseen.bring(*shard, until));
+        }
+        self.ended_before_its_move(key, outcome);
         // No writer asks for longer.
         let remember = now + config.stretched(config.write);
         if self.permits.end(key, remember, hold, &mut self.gates) {
@@ -359,7 +366,9 @@ impl Custody {
     /// Whether a write that is over keeps this from being filled.
     #[cfg(test)]
     pub fn is_held(&self, scope: Scope, now: Time) -> bool {
-        self.gates.held().any(|(held, until)| held == scope && until > now)
+        let came = |key| !self.permits.brought_with(key).is_empty();
+        let held = self.gates.held().any(|(held, until)| held == scope && until > now);
+        held || self.permits.open().any(|(key, open, _)| open == scope && came(key))
     }
 
     /// Looks for a row. `lease` is when the lease ends.
@@ -440,9 +449,14 @@ impl Custody {
 
     /// What of this is worth a file, see [`Durable::keep`]: [`KeptShards`] one by one.
     pub fn kept(&self) -> impl Iterator<Item = (u16, u64, Time)> + '_ {
-        let weak = |shard| {
+        let mut permits = BTreeMap::<u16, Time>::new();
+        for (shard, until) in self.permits.brought() {
+            let end = permits.entry(shard).or_default();
+            *end = until.max(*end);
+        }
+        let weak = move |shard| {
             let weak = self.weak.get(shard).copied().unwrap_or(0);
-            weak.max(self.unseen.brought(*shard))
+            weak.max(self.unseen.brought(*shard)).max(permits.get(shard).copied().unwrap_or(0))
         };
         self.held.iter().map(move |(shard, epoch)| (*shard, *epoch, weak(shard)))
     }

@@ -56,7 +56,7 @@ fn after(maps: &[Map], config: &Config) -> Custody {
     old.begun = true;
     adopt(&mut old, &first, None, OLD, config);
     adopt(&mut new, &first, None, NEW, config);
-    old.stop_answering(&first, OLD, &[0]);
+    old.stop_answering(&first, OLD, (&[0], NEW));
     let states = old.snapshot(&first, OLD, &[0], 0);
     new.receive(1, states, 0);
     // The old owner goes on, once the version has passed.
@@ -121,7 +121,7 @@ fn moved() -> Map {
 fn heir(old: &mut Custody, config: &Config) -> Custody {
     let mut new = Custody { begun: true, ..Custody::default() };
     adopt(&mut new, &map(), None, NEW, config);
-    old.stop_answering(&map(), OLD, &[0]);
+    old.stop_answering(&map(), OLD, (&[0], NEW));
     new.receive(1, old.snapshot(&map(), OLD, &[0], 0), 0);
     adopt(&mut new, &moved(), Some(&map()), NEW, config);
     new
@@ -182,6 +182,68 @@ fn the_next_owner_hears_that_fills_of_anything_may_miss_writes() {
     let new = heir(&mut old, &config);
     assert_eq!(fills(&new, TOKEN, config.stretched(config.lease)), Some(true));
     assert_eq!(fills(&new, TOKEN, 2 * config.hold), Some(false));
+}
+
+/// A write that is under way while its row moves costs its row nothing once it has ended.
+#[test]
+fn the_next_owner_fills_a_row_once_a_write_has_ended_that_the_old_one_had_granted() {
+    let (config, mut rows) = (beside_rows(), crate::sim::rows());
+    for (outcome, filled) in [
+        (Outcome::Settled, Some(false)),
+        (Outcome::Refused, Some(false)),
+        (Outcome::Weak, Some(true)),
+        (Outcome::Unknown, None),
+    ] {
+        let mut old = owner_with_a_write(Scope::Token(TOKEN), &config, &mut rows);
+        let mut new = heir(&mut old, &config);
+        let before = new.gates.stamp();
+        assert_eq!(fills(&new, TOKEN, config.hold), None);
+        assert_eq!(fills(&new, TOKEN - 1, 0), Some(false), "another row");
+        assert_eq!(old.heirs(&map(), OLD, key(1)), [NEW], "its map may be old");
+        assert_eq!(old.heirs(&moved(), OLD, key(1)), [NEW]);
+        assert_eq!(new.heirs(&moved(), NEW, key(1)), []);
+        new.end(key(1), outcome, (0, &config), &mut rows);
+        // What a write may still change is noted weak in the shard that its token is of.
+        assert_eq!(
+            new.kept().map(|(.., weak)| weak > 0).collect::<Vec<_>>(),
+            [outcome == Outcome::Unknown]
+        );
+        let terms = new.fill_terms(&moved(), NEW, TOKEN, config.lease);
+        assert_eq!(terms.is_some(), filled.is_some(), "{outcome:?}");
+        assert!(!new.gates.is_untouched(TOKEN, before) || before > 0);
+        let next = new.fill_terms(&moved(), NEW, TOKEN, 2 * config.hold);
+        assert_eq!(next.map(|terms| terms.weak), Some(false));
+    }
+}
+
+/// The end of a write overtakes the move of its shard.
+#[test]
+fn a_write_that_ends_before_its_move_is_known_is_no_hold_if_it_cannot_be_applied_any_more() {
+    let (config, mut rows) = (beside_rows(), crate::sim::rows());
+    for outcome in [Outcome::Settled, Outcome::Refused, Outcome::Weak, Outcome::Unknown] {
+        let mut old = owner_with_a_write(Scope::Token(TOKEN), &config, &mut rows);
+        let mut new = Custody { begun: true, ..Custody::default() };
+        adopt(&mut new, &map(), None, NEW, &config);
+        old.stop_answering(&map(), OLD, (&[0], NEW));
+        new.receive(1, old.snapshot(&map(), OLD, &[0], 0), 0);
+        new.end(key(1), outcome, (0, &config), &mut rows);
+        adopt(&mut new, &moved(), Some(&map()), NEW, &config);
+        let over = matches!(outcome, Outcome::Settled | Outcome::Refused);
+        assert_eq!(fills(&new, TOKEN, config.hold - 1).is_some(), over, "{outcome:?}");
+    }
+}
+
+/// A shard moves on while a write is under way that its first owner has granted.
+#[test]
+fn a_permit_moves_on_with_its_shard() {
+    let (config, mut rows) = (beside_rows(), crate::sim::rows());
+    let third = MemberId(3);
+    let mut new = heir(&mut owner_with_a_write(Scope::Token(TOKEN), &config, &mut rows), &config);
+    new.stop_answering(&moved(), NEW, (&[0], third));
+    let states = new.snapshot(&moved(), NEW, &[0], 0);
+    assert_eq!(states[0].writes.iter().map(|(key, ..)| *key).collect::<Vec<_>>(), [key(1)]);
+    assert_eq!(states[0].holds, [], "the write is under way");
+    assert_eq!(new.heirs(&moved(), NEW, key(1)), [third]);
 }
 
 /// The holds that came with a shard are known to the process alone.
@@ -300,7 +362,8 @@ fn no_hold_of_a_peer_is_too_long_to_reckon_with() {
     let config = beside_rows();
     let mut new = Custody { begun: true, ..Custody::default() };
     let (holds, dirty) = (vec![(TOKEN, Time::MAX)], Vec::new());
-    let state = ShardState { shard: 0, epoch: 1, weak: Time::MAX, holds, dirty };
+    let writes = vec![(key(1), TOKEN, Time::MAX)];
+    let state = ShardState { shard: 0, epoch: 1, weak: Time::MAX, holds, writes, dirty };
     new.receive(1, vec![state], 9);
     adopt(&mut new, &moved(), Some(&map()), NEW, &config);
     assert_eq!(fills(&new, TOKEN, Time::MAX - 1), None);
@@ -313,15 +376,15 @@ fn holds_of_a_move_that_failed_do_not_outlive_it() {
     let mut old = owner_with_a_write(Scope::Token(TOKEN), &config, &mut rows);
     let mut new = Custody { begun: true, ..Custody::default() };
     adopt(&mut new, &map(), None, NEW, &config);
-    old.stop_answering(&map(), OLD, &[0]);
+    old.stop_answering(&map(), OLD, (&[0], NEW));
     let states = old.snapshot(&map(), OLD, &[0], 0);
-    assert_eq!(states[0].holds.len(), 1);
+    assert_eq!(states[0].writes.len(), 1);
     new.receive(1, states, 0);
     old.end(key(1), Outcome::Settled, (0, &config), &mut rows);
     let stayed = map().next();
     adopt(&mut old, &stayed, Some(&map()), OLD, &config);
     adopt(&mut new, &stayed, Some(&map()), NEW, &config);
-    old.stop_answering(&stayed, OLD, &[0]);
+    old.stop_answering(&stayed, OLD, (&[0], NEW));
     new.receive(2, old.snapshot(&stayed, OLD, &[0], 0), 0);
     let mut moved = stayed.next();
     moved.give(0, Some(NEW));

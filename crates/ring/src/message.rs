@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::config::Time;
 use crate::identity::{Identity, Incarnation, MemberId, RingId};
 use crate::map::Map;
+use crate::permit::PermitKey;
 use crate::schema::SchemaVersion;
 
 /// A row: the token of its partition and its key.
@@ -83,8 +84,10 @@ pub struct ShardState {
     pub epoch: u64,
     /// How long the whole shard is not to be filled.
     pub weak: Time,
-    /// How long partitions are not to be filled: holds and open permits.
+    /// How long partitions are not to be filled because of writes that are over.
     pub holds: Vec<(i64, Time)>,
+    /// Writes under way: the partition of each, and after how long it cannot be applied any more.
+    pub writes: Vec<(PermitKey, i64, Time)>,
     /// The dirty bits of its epochs, as far as they are known.
     pub dirty: Vec<(u64, Vec<u64>)>,
 }
@@ -177,6 +180,13 @@ pub enum Message {
     End {
         /// The write's number.
         number: u64,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// A write is over that the sender has handed over as one under way.
+    Ended {
+        /// Whose write it was, and its number.
+        write: PermitKey,
         /// How it ended.
         outcome: Outcome,
     },

@@ -2,6 +2,9 @@
 //!
 //! A permit has the number that the asking process gave it. So a BEGIN that comes twice closes its
 //! gates once. An END that comes twice, or before its BEGIN, opens no gate of another write.
+//!
+//! A permit comes with a shard whose old owner has granted it. It keeps its number and ends as any
+//! other: the old owner passes the END on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -33,6 +36,26 @@ struct Permit {
     scopes: Vec<Scope>,
     /// When a write that was never ended cannot be applied any more.
     until: Time,
+    /// This member has granted it, and its rows know of it.
+    granted: bool,
+    /// The tokens that it has come with, each with its shard.
+    brought: Vec<(u16, i64)>,
+}
+
+impl Permit {
+    fn new(until: Time) -> Self {
+        Self { scopes: Vec::new(), until, granted: false, brought: Vec::new() }
+    }
+
+    /// Closes the gate of a scope that it has not closed yet. Whether it had.
+    fn close(&mut self, scope: Scope, gates: &mut Gates) -> bool {
+        let again = self.scopes.contains(&scope);
+        if !again {
+            self.scopes.push(scope);
+            gates.close(scope);
+        }
+        again
+    }
 }
 
 impl Permits {
@@ -49,20 +72,38 @@ impl Permits {
             coverage_mark!(BeginAfterEnd);
             return false;
         }
-        let permit = self.open.entry(key).or_insert_with(|| Permit { scopes: Vec::new(), until });
+        let permit = self.open.entry(key).or_insert_with(|| Permit::new(until));
         permit.until = until.max(permit.until);
+        permit.granted = true;
         for scope in scopes {
-            if permit.scopes.contains(scope) {
+            if permit.close(*scope, gates) {
                 coverage_mark!(BeginAgain);
-                continue;
             }
-            permit.scopes.push(*scope);
-            gates.close(*scope);
         }
         true
     }
 
-    /// Ends a write; false where it was not open. Its scopes are held until `hold`, if any: it may
+    /// A permit for a token has come with its shard. False when its write has ended already; how is
+    /// not known.
+    pub fn bring(
+        &mut self,
+        key: PermitKey,
+        (shard, token): (u16, i64),
+        until: Time,
+        gates: &mut Gates,
+    ) -> bool {
+        if self.ended.contains(&key) {
+            return false;
+        }
+        coverage_mark!(PermitCame);
+        let permit = self.open.entry(key).or_insert_with(|| Permit::new(until));
+        permit.until = until.max(permit.until);
+        permit.brought.push((shard, token));
+        permit.close(Scope::Token(token), gates);
+        true
+    }
+
+    /// Ends a write; false where this member has not granted it, or it has ended. Its scopes are held until `hold`, if any: it may
     /// still be applied, or be missed. Until `remember` a BEGIN that comes late closes nothing.
     /// Later it closes gates that nobody opens before its intent has run out.
     pub fn end(
@@ -82,7 +123,33 @@ impl Permits {
             }
             gates.open(scope);
         }
-        true
+        permit.granted
+    }
+
+    /// A shard has come again, and with it all that is known of its writes. What had come with it
+    /// before is over.
+    pub fn forget_brought(&mut self, shard: u16, gates: &mut Gates) {
+        self.open.retain(|_, permit| {
+            if permit.granted || permit.brought.is_empty() {
+                return true;
+            }
+            for (_, token) in permit.brought.extract_if(.., |(of, _)| *of == shard) {
+                coverage_mark!(PermitCameBefore);
+                permit.scopes.retain(|scope| *scope != Scope::Token(token));
+                gates.open(Scope::Token(token));
+            }
+            !permit.scopes.is_empty()
+        });
+    }
+
+    /// The tokens with which an open permit has come, each with its shard.
+    pub fn brought_with(&self, key: PermitKey) -> &[(u16, i64)] {
+        self.open.get(&key).map_or(&[], |permit| &permit.brought)
+    }
+
+    /// The shards that have come with permits which are open, and until when those are.
+    pub fn brought(&self) -> impl Iterator<Item = (u16, Time)> {
+        self.open.values().flat_map(|p| p.brought.iter().map(|(shard, _)| (*shard, p.until)))
     }
 
     /// What an open write touches.
@@ -90,17 +157,18 @@ impl Permits {
         self.open.get(&key).map_or(&[], |permit| &permit.scopes)
     }
 
-    /// Forgets writes that nobody ended and that cannot be applied any more.
+    /// Forgets writes that nobody ended and that cannot be applied any more. Returns those that this
+    /// member has granted.
     pub fn expire(&mut self, now: Time, gates: &mut Gates) -> Vec<PermitKey> {
         while let Some((_, key)) = self.forgotten.pop_front_if(|(until, _)| *until <= now) {
             self.ended.remove(&key);
         }
         let expired = self.open.extract_if(.., |_, permit| permit.until <= now);
         expired
-            .map(|(key, permit)| {
+            .filter_map(|(key, permit)| {
                 coverage_mark!(PermitExpired);
                 permit.scopes.iter().for_each(|scope| gates.open(*scope));
-                key
+                permit.granted.then_some(key)
             })
             .collect()
     }
@@ -112,8 +180,9 @@ impl Permits {
     }
 
     /// What is under way, and until when it may be applied.
-    pub fn open(&self) -> impl Iterator<Item = (Scope, Time)> {
-        self.open.values().flat_map(|p| p.scopes.iter().map(|scope| (*scope, p.until)))
+    pub fn open(&self) -> impl Iterator<Item = (PermitKey, Scope, Time)> {
+        let all = self.open.iter();
+        all.flat_map(|(key, p)| p.scopes.iter().map(|scope| (*key, *scope, p.until)))
     }
 }
 
@@ -131,6 +200,33 @@ mod tests {
         assert!(permits.end(key, 100, None, &mut gates));
         assert!(!permits.begin(key, &scopes, 100, &mut gates));
         assert!(gates.is_open(4, 1));
+    }
+
+    /// The rows of this member know nothing of it.
+    #[test]
+    fn a_permit_that_came_with_a_shard_ends_as_the_old_owner_says_or_runs_out() {
+        let process = Identity { id: MemberId(1), incarnation: Incarnation(2) };
+        let key = |number| PermitKey { process, number };
+        let (mut gates, mut permits) = (Gates::default(), Permits::default());
+        for number in [1, 2] {
+            assert!(permits.bring(key(number), (0, 4), 100, &mut gates));
+        }
+        assert!(!permits.end(key(1), 100, None, &mut gates) && !gates.is_open(4, 1));
+        assert_eq!(permits.brought().collect::<Vec<_>>(), [(0, 100)]);
+        assert!(permits.expire(100, &mut gates).is_empty() && gates.is_open(4, 100));
+        assert!(permits.end(key(3), 100, None, &mut gates) || !permits.is_open(key(3)));
+        assert!(!permits.bring(key(3), (0, 4), 200, &mut gates), "it has ended");
+        // The shard has gone and come again.
+        assert!(permits.bring(key(5), (0, 4), 100, &mut gates));
+        assert!(permits.bring(key(5), (1, 5), 100, &mut gates));
+        permits.forget_brought(0, &mut gates);
+        assert!(gates.is_open(4, 1) && !gates.is_open(5, 1) && permits.is_open(key(5)));
+        permits.forget_brought(1, &mut gates);
+        assert!(gates.is_open(5, 1) && !permits.is_open(key(5)));
+        // Its writer may ask the new owner too.
+        assert!(permits.bring(key(4), (0, 4), 100, &mut gates));
+        assert!(permits.begin(key(4), &[Scope::Token(4)], 200, &mut gates));
+        assert!(permits.end(key(4), 100, None, &mut gates) && gates.is_open(4, 1));
     }
 
     /// An owner ends thousands of writes a second, and looks through all that it remembers with

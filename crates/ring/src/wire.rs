@@ -5,18 +5,22 @@
 //! | length u32 | body
 //! ```
 //!
+//! A HANDOVER ends with the writes that are under way, which its holds name too: last in each shard.
+//! An earlier version takes them for holds.
+//!
 //! What a newer version adds at the end of a body is skipped. A kind that is not known is an error
 //! of its own, so that the receiver can skip the message.
 
 use std::sync::Arc;
 
-use crate::identity::{Incarnation, MemberId, RingId};
+use crate::identity::{Identity, Incarnation, MemberId, RingId};
 use crate::malformed::Malformed;
 use crate::map::Map;
 #[cfg(test)]
 use crate::message::Detail;
 use crate::message::{Answer, Envelope, Message, Outcome, RowKey, Scope, ShardState};
 use crate::packed::{Reader, put_varint};
+use crate::permit::PermitKey;
 use crate::schema::SchemaVersion;
 
 const FORMAT: u8 = 2;
@@ -75,6 +79,7 @@ const GET: u8 = 22;
 const FOUND: u8 = 23;
 const PULL: u8 = 24;
 const PULLED: u8 = 25;
+const ENDED: u8 = 26;
 
 fn put_message(out: &mut Vec<u8>, message: &Message) -> u8 {
     match message {
@@ -103,6 +108,7 @@ fn put_message(out: &mut Vec<u8>, message: &Message) -> u8 {
             out.extend(schema.0.to_le_bytes());
             put_count(out, states.len());
             states.iter().for_each(|state| put_state(out, state));
+            states.iter().for_each(|state| put_writers(out, state));
             HANDOVER
         }
         _ => put_about_rows(out, message),
@@ -136,6 +142,10 @@ fn put_about_rows(out: &mut Vec<u8>, message: &Message) -> u8 {
             numbers(out, REFUSED, &[*number, (*attempt).into()])
         }
         Message::End { number, outcome } => numbers(out, END, &[*number, *outcome as u64]),
+        Message::Ended { write, outcome } => {
+            put_write(out, *write);
+            numbers(out, ENDED, &[*outcome as u64])
+        }
         Message::Get { wanted } => {
             put_count(out, wanted.len());
             for (number, key) in wanted {
@@ -218,10 +228,11 @@ fn put_scopes(out: &mut Vec<u8>, scopes: &[Scope]) {
 fn put_state(out: &mut Vec<u8>, state: &ShardState) {
     out.extend(state.shard.to_le_bytes());
     numbers(out, 0, &[state.epoch, state.weak]);
-    put_count(out, state.holds.len());
-    for (token, left) in &state.holds {
+    put_count(out, state.holds.len() + state.writes.len());
+    let writes = state.writes.iter().map(|(_, token, left)| (*token, *left));
+    for (token, left) in state.holds.iter().copied().chain(writes) {
         out.extend(token.to_le_bytes());
-        put_varint(out, *left);
+        put_varint(out, left);
     }
     put_count(out, state.dirty.len());
     for (epoch, bits) in &state.dirty {
@@ -229,6 +240,18 @@ fn put_state(out: &mut Vec<u8>, state: &ShardState) {
         put_count(out, bits.len());
         bits.iter().for_each(|word| out.extend(word.to_le_bytes()));
     }
+}
+
+/// Whose writes the last holds of the shard are.
+fn put_writers(out: &mut Vec<u8>, state: &ShardState) {
+    put_count(out, state.writes.len());
+    state.writes.iter().for_each(|(write, ..)| put_write(out, *write));
+}
+
+fn put_write(out: &mut Vec<u8>, write: PermitKey) {
+    out.extend(write.process.id.0.to_le_bytes());
+    out.extend(write.process.incarnation.0.to_le_bytes());
+    put_varint(out, write.number);
 }
 
 fn about_map(kind: u8, body: &mut Reader<'_>) -> Result<Message, Malformed> {
@@ -252,7 +275,11 @@ fn about_map(kind: u8, body: &mut Reader<'_>) -> Result<Message, Malformed> {
         HANDOVER => {
             let (to, version) = (body.incarnation()?, body.varint()?);
             let schema = SchemaVersion(body.incarnation()?.0);
-            Message::Handover { to, version, schema, states: repeat(body, 12, state)? }
+            let mut states = repeat(body, 12, state)?;
+            // An earlier version does not say it.
+            let says = !body.0.is_empty();
+            states.iter_mut().filter(|_| says).try_for_each(|state| writers(body, state))?;
+            Message::Handover { to, version, schema, states }
         }
         _ => return Err(Malformed::Unknown),
     })
@@ -283,17 +310,8 @@ fn about_rows(kind: u8, body: &mut Reader<'_>) -> Result<Message, Malformed> {
             let (to, number) = to_and_number(body)?;
             Message::Refused { to, number, attempt: attempt(body)? }
         }
-        END => {
-            let number = body.varint()?;
-            let outcome = match body.varint()? {
-                0 => Outcome::Settled,
-                1 => Outcome::Weak,
-                2 => Outcome::Unknown,
-                3 => Outcome::Refused,
-                _ => return Err(Malformed::Unknown),
-            };
-            Message::End { number, outcome }
-        }
+        END => Message::End { number: body.varint()?, outcome: outcome(body)? },
+        ENDED => Message::Ended { write: write(body)?, outcome: outcome(body)? },
         GET => Message::Get {
             wanted: repeat(body, 13, |body| {
                 let number = body.varint()?;
@@ -367,12 +385,38 @@ fn scope(body: &mut Reader<'_>) -> Result<Scope, Malformed> {
     }
 }
 
+fn outcome(body: &mut Reader<'_>) -> Result<Outcome, Malformed> {
+    Ok(match body.varint()? {
+        0 => Outcome::Settled,
+        1 => Outcome::Weak,
+        2 => Outcome::Unknown,
+        3 => Outcome::Refused,
+        _ => return Err(Malformed::Unknown),
+    })
+}
+
+fn write(body: &mut Reader<'_>) -> Result<PermitKey, Malformed> {
+    let (id, incarnation) = (MemberId(body.u64()?), body.incarnation()?);
+    Ok(PermitKey { process: Identity { id, incarnation }, number: body.varint()? })
+}
+
+/// The last holds of the shard are of writes under way, of these.
+fn writers(body: &mut Reader<'_>, state: &mut ShardState) -> Result<(), Malformed> {
+    let writers = repeat(body, 25, write)?;
+    let first = state.holds.len().checked_sub(writers.len()).ok_or(Malformed::TooMuch)?;
+    let writes = state.holds.split_off(first);
+    let named = writers.into_iter().zip(writes);
+    state.writes = named.map(|(write, (token, left))| (write, token, left)).collect();
+    Ok(())
+}
+
 fn state(body: &mut Reader<'_>) -> Result<ShardState, Malformed> {
     Ok(ShardState {
         shard: body.u16()?,
         epoch: body.varint()?,
         weak: body.varint()?,
         holds: repeat(body, 9, |body| Ok((body.u64()? as i64, body.varint()?)))?,
+        writes: Vec::new(),
         dirty: repeat(body, 5, |body| Ok((body.varint()?, repeat(body, 8, Reader::u64)?)))?,
     })
 }
@@ -386,12 +430,15 @@ mod tests {
         let scopes = vec![Scope::Token(-4), Scope::All];
         let detail: Detail = b"rows".as_slice().into();
         let key = RowKey { token: i64::MIN, bytes: b"key".to_vec() };
+        let process = Identity { id: MemberId(5), incarnation: Incarnation(u128::MAX - 6) };
+        let write = PermitKey { process, number: 1 << 40 };
         let row = Answer::Row(Some(b"row".to_vec()));
         let state = ShardState {
             shard: 4,
             epoch: 1 << 40,
             weak: 5,
             holds: vec![(-1, 6)],
+            writes: vec![(write, 8, 1 << 50)],
             dirty: vec![(3, vec![0, u64::MAX])],
         };
         let schema = SchemaVersion(7 << 99);
@@ -419,6 +466,7 @@ mod tests {
             end(Outcome::Weak),
             end(Outcome::Unknown),
             end(Outcome::Refused),
+            Message::Ended { write, outcome: Outcome::Settled },
             Message::Get { wanted: vec![(1, key.clone()), (2, key.clone())] },
             Message::Pull { number, key },
             Message::Pulled { to, number, cached: None },

@@ -1,17 +1,20 @@
 //! Both sides of a move, as custody sees it.
 //!
 //! 1. The old owner does not answer for the shards any more ([`Custody::stop_answering`]).
-//! 2. It waits a moment for the writes of these shards that it has granted: a write that is under
-//!    way is a hold in the snapshot, as it may be applied that much later. Once it has ended it is
-//!    nothing.
-//! 3. It takes the snapshot ([`Custody::snapshot`]).
+//! 2. It waits a moment for the writes of these shards that it has granted: then nobody need be told
+//!    how they end.
+//! 3. It takes the snapshot ([`Custody::snapshot`]). Writes that are still under way are in it.
 //! 4. The new owner keeps it ([`Custody::receive`]), and believes it once the shard has moved.
+//! 5. A write ends that was under way. The old owner tells the new one ([`Custody::heirs`]): its
+//!    writer may not know that the shard has moved. If nobody tells it, the partition is not filled
+//!    until the write cannot be applied any more.
 
 use crate::config::{Config, Time};
 use crate::custody::{Custody, Received};
 use crate::identity::MemberId;
 use crate::map::Map;
-use crate::message::{Scope, ShardState};
+use crate::message::{Outcome, Scope, ShardState};
+use crate::permit::PermitKey;
 
 /// Whether that member owns the shard.
 fn owns(map: &Map, me: MemberId, shard: u16) -> bool {
@@ -22,22 +25,59 @@ impl Custody {
     /// The old owner's side. This member does not answer for these shards until the version has
     /// passed the present one. Shards that it does not own are left out. Whether it has answered
     /// for one of them until now.
-    pub fn stop_answering(&mut self, map: &Map, me: MemberId, shards: &[u16]) -> bool {
+    pub fn stop_answering(
+        &mut self,
+        map: &Map,
+        me: MemberId,
+        (shards, to): (&[u16], MemberId),
+    ) -> bool {
         let mut answered = false;
         for shard in shards.iter().filter(|shard| owns(map, me, **shard)) {
-            answered |= self.leaving.insert(*shard, map.version) != Some(map.version);
+            let before = self.leaving.insert(*shard, (map.version, to));
+            answered |= before.is_none_or(|(version, _)| version != map.version);
         }
         answered
+    }
+
+    /// To whom this member has handed shards over, or is about to, that a write under way touches.
+    pub fn heirs(&self, map: &Map, me: MemberId, write: PermitKey) -> Vec<MemberId> {
+        let heir = |scope: &Scope| {
+            let Scope::Token(token) = scope else { return None };
+            let shard = map.shard_of(*token);
+            let leaving = self.leaving.get(&(shard as u16)).map(|(_, to)| *to);
+            leaving.or(map.shards[shard].owner).filter(|heir| *heir != me)
+        };
+        let mut heirs: Vec<_> = self.permits.scopes(write).iter().filter_map(heir).collect();
+        heirs.sort_unstable();
+        heirs.dedup();
+        heirs
+    }
+
+    /// A write is over that a snapshot has as one under way. If it may still be applied the snapshot
+    /// stays: its permit is as long as a hold, at least.
+    pub(super) fn ended_before_its_move(&mut self, write: PermitKey, outcome: Outcome) {
+        if matches!(outcome, Outcome::Weak | Outcome::Unknown) {
+            return;
+        }
+        for received in self.received.values_mut() {
+            let writes = &mut received.state.writes;
+            let before = writes.len();
+            writes.retain(|(other, ..)| *other != write);
+            if writes.len() < before {
+                coverage_mark!(EndedBeforeMove);
+            }
+        }
     }
 
     /// Whether a write that may touch these shards is under way. One whose permit has ended is not
     /// waited for: its writer may be dead.
     pub fn are_written(&self, map: &Map, shards: &[u16], now: Time, config: &Config) -> bool {
         let is_valid = |until| until + config.lease > now + config.intent();
-        self.permits.open().filter(|(_, until)| is_valid(*until)).any(|(scope, _)| match scope {
+        let touches = |scope| match scope {
             Scope::All => true,
             Scope::Token(token) => shards.contains(&(map.shard_of(token) as u16)),
-        })
+        };
+        self.permits.open().any(|(_, scope, until)| is_valid(until) && touches(scope))
     }
 
     /// What the new owner must know of these shards. This member does not answer for them any more.
@@ -47,24 +87,28 @@ impl Custody {
     }
 
     fn state_of(&self, map: &Map, number: u16, now: Time) -> ShardState {
-        debug_assert_eq!(self.leaving.get(&number), Some(&map.version), "it may change still");
+        debug_assert!(
+            self.leaving.get(&number).is_some_and(|(version, _)| *version == map.version),
+            "it may change still"
+        );
         let weak = self.weak.get(&number).copied().unwrap_or(0);
         let mut state = ShardState {
             shard: number,
             epoch: map.shards[usize::from(number)].epoch,
             weak: weak.max(self.unseen.noted(number)).saturating_sub(now),
             holds: Vec::new(),
+            writes: Vec::new(),
             dirty: self.dirty.of(number),
         };
-        for (scope, until) in self.gates.held().chain(self.permits.open()) {
-            let left = until.saturating_sub(now);
-            match scope {
-                _ if left == 0 => {}
-                Scope::All => state.weak = state.weak.max(left),
-                Scope::Token(token) if map.shard_of(token) == usize::from(number) => {
-                    state.holds.push((token, left));
-                }
-                Scope::Token(_) => {}
+        let held = self.gates.held().map(|(scope, until)| (None, scope, until));
+        let written = self.permits.open().map(|(key, scope, until)| (Some(key), scope, until));
+        for (write, scope, until) in held.chain(written).filter(|(.., until)| *until > now) {
+            let left = until - now;
+            match (scope, write) {
+                (Scope::All, _) => state.weak = state.weak.max(left),
+                (Scope::Token(token), _) if map.shard_of(token) != usize::from(number) => {}
+                (Scope::Token(token), None) => state.holds.push((token, left)),
+                (Scope::Token(token), Some(write)) => state.writes.push((write, token, left)),
             }
         }
         state
@@ -77,7 +121,7 @@ impl Custody {
 
     /// The versions at which shards were handed over that have not moved yet.
     pub fn leaving(&self) -> Option<u64> {
-        self.leaving.values().copied().min()
+        self.leaving.values().map(|(version, _)| *version).min()
     }
 
     /// The new owner's side: a snapshot, which counts from the move on. The newest one does.
@@ -98,6 +142,15 @@ impl Custody {
             let until = at.saturating_add(config.stretched(*left));
             self.gates.hold(Scope::Token(*token), until);
             self.unseen.bring(shard, until);
+        }
+        self.permits.forget_brought(shard, &mut self.gates);
+        for (write, token, left) in &state.writes {
+            let until = at.saturating_add(config.stretched(*left));
+            if !self.permits.bring(*write, (shard, *token), until, &mut self.gates) {
+                // How it has ended is not known any more.
+                self.gates.hold(Scope::Token(*token), until);
+                self.unseen.bring(shard, until);
+            }
         }
         if state.weak > 0 {
             let until = at.saturating_add(config.stretched(state.weak));

@@ -8,7 +8,7 @@ use crate::custody::Durable;
 use crate::identity::{Incarnation, MemberId, RingId};
 use crate::io::{Action, Io, Rows, TransactionResult};
 use crate::map::{Map, Profile, Setting};
-use crate::message::{Envelope, Message, ShardState};
+use crate::message::{Envelope, Message, Outcome, ShardState};
 
 pub const OTHER: MemberId = MemberId(1);
 pub const ME: MemberId = MemberId(2);
@@ -56,6 +56,8 @@ pub struct Alone {
     pub wanted: usize,
     /// What it has told of shards that it hands over.
     pub parted: Vec<Vec<ShardState>>,
+    /// Whom it has told how a write ended that it had handed over.
+    pub passed_on: Vec<(MemberId, Outcome)>,
     random: u128,
     rows: Box<dyn Rows>,
 }
@@ -88,6 +90,7 @@ impl Alone {
             granted,
             wanted: 0,
             parted: Vec::new(),
+            passed_on: Vec::new(),
             random,
             rows: Box::new(rows),
         }
@@ -135,6 +138,7 @@ impl Alone {
                 Message::Grant { .. } => self.granted += 1,
                 Message::HandoverWanted { .. } => self.wanted += 1,
                 Message::Handover { states, .. } => self.parted.push(states),
+                Message::Ended { outcome, .. } => self.passed_on.push((to, outcome)),
                 _ => {}
             },
             _ => {}

@@ -2,10 +2,10 @@
 //!
 //! 1. Another member wants shards, under the version of the map that this one has too. From then on
 //!    this one does not answer for them.
-//! 2. Writes of them that are under way have a moment to end. Else each would be a hold at the new
-//!    owner. The row that is written most would be uncached for that long, each time its shard
-//!    moves.
-//! 3. The snapshot is sent: with holds for the writes that have not ended.
+//! 2. Writes of them that are under way have a moment to end.
+//! 3. The snapshot is sent, with the writes that have not ended. The new owner keeps their permits.
+//! 4. When such a write ends the new owner hears of it from this one. Else its row would be uncached
+//!    for a hold, each time its shard moves: the row that is written most.
 //!
 //! If the version moves on meanwhile nothing is sent, and the shards are answered for again. Who
 //! asks under a version that this member has not seen yet is asked for it, and has not asked in
@@ -13,8 +13,9 @@
 
 use super::Member;
 use crate::io::Io;
-use crate::message::{Envelope, Message};
+use crate::message::{Envelope, Message, Outcome};
 use crate::parting::Parting;
+use crate::permit::PermitKey;
 
 impl Member {
     /// HANDOVER is wanted: only under the version that the asker has. It may be newer than ours.
@@ -46,7 +47,8 @@ impl Member {
             }
             if !std::mem::replace(&mut parting.stopped, true) {
                 // Not anew for who asks again: if it makes no move this member moves on.
-                if self.custody.stop_answering(&map, self.id, &parting.shards) {
+                let of = (&*parting.shards, parting.to.0);
+                if self.custody.stop_answering(&map, self.id, of) {
                     self.handed = io.now;
                 }
                 parting.until = io.now + self.config.retry / 2;
@@ -61,6 +63,20 @@ impl Member {
             let (version, schema, (who, to)) = (map.version, self.schema, parting.to);
             self.send(who, Message::Handover { to, version, schema, states }, io);
         }
+    }
+}
+
+impl Member {
+    /// A write is over. Whoever has its permit from this member hears of it from here. Each passes
+    /// on what it has once only, so this ends.
+    pub(super) fn ended(&mut self, write: PermitKey, outcome: Outcome, io: &mut Io<'_>) {
+        let map = self.map.as_ref();
+        let heirs = map.map_or_else(Vec::new, |map| self.custody.heirs(map, self.id, write));
+        for heir in heirs {
+            coverage_mark!(EndPassedOn);
+            self.send(heir, Message::Ended { write, outcome }, io);
+        }
+        self.custody.end(write, outcome, (io.now, &self.config), io.rows);
     }
 }
 
@@ -91,30 +107,42 @@ mod tests {
         owner.say(OTHER, Message::Begin { number, attempt: 1, scopes, detail });
     }
 
-    fn holds(owner: &Alone) -> Vec<usize> {
-        let of = |states: &Vec<ShardState>| states.iter().map(|state| state.holds.len()).sum();
-        owner.parted.iter().map(of).collect()
+    /// How many writes each snapshot has that may still be applied.
+    fn written(owner: &Alone) -> Vec<usize> {
+        let of = |state: &ShardState| state.holds.len() + state.writes.len();
+        let all = |states: &Vec<ShardState>| states.iter().map(of).sum();
+        owner.parted.iter().map(all).collect()
     }
 
     #[test]
     fn a_write_that_ends_in_time_leaves_no_hold_at_the_new_owner() {
         let mut owner = asked();
         owner.act(Member::tick);
-        assert_eq!(holds(&owner), [0; 0], "it waits");
+        assert_eq!(written(&owner), [0; 0], "it waits");
         begin(&mut owner, 2);
         assert_eq!(owner.granted, 1, "no other write makes it wait for longer");
         owner.say(OTHER, Message::End { number: 1, outcome: Outcome::Settled });
-        assert_eq!(holds(&owner), [0]);
+        assert_eq!(written(&owner), [0]);
     }
 
     #[test]
     fn a_write_that_does_not_end_is_a_hold_and_does_not_stop_the_move() {
         let mut owner = asked();
         owner.run(2 * TICK);
-        assert_eq!(holds(&owner), [1]);
+        assert_eq!(written(&owner), [1]);
         let mut doubtful = asked();
         doubtful.say(OTHER, Message::End { number: 1, outcome: Outcome::Unknown });
-        assert_eq!(holds(&doubtful), [1]);
+        assert_eq!(written(&doubtful), [1]);
+    }
+
+    #[test]
+    fn the_new_owner_hears_once_how_a_write_has_ended_that_was_under_way() {
+        let mut owner = asked();
+        owner.run(2 * TICK);
+        for _ in 0..2 {
+            owner.say(OTHER, Message::End { number: 1, outcome: Outcome::Settled });
+            assert_eq!(owner.passed_on, [(OTHER, Outcome::Settled)], "its map is old still");
+        }
     }
 
     #[test]
@@ -124,7 +152,7 @@ mod tests {
         let before = owner.parted.len();
         owner.say(OTHER, Message::HandoverWanted { shards: vec![0] });
         assert_eq!(owner.parted.len(), before + 1, "its writer may be dead");
-        assert_eq!(holds(&owner).last(), Some(&1));
+        assert_eq!(written(&owner).last(), Some(&1));
     }
 
     #[test]
@@ -159,7 +187,7 @@ mod tests {
         owner.map = next.into();
         owner.say(OTHER, Message::MapIs(owner.map.clone()));
         owner.run(4 * TICK);
-        assert_eq!(holds(&owner), [0; 0]);
+        assert_eq!(written(&owner), [0; 0]);
         begin(&mut owner, 2);
         assert_eq!(owner.granted, 2, "it answers again");
     }

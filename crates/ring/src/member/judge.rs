@@ -189,7 +189,7 @@ impl Member {
         }
         if !waits && (last || is_empty) {
             coverage_mark!(Left);
-            self.custody.stop_answering(map, self.id, &owned);
+            self.custody.stop_answering(map, self.id, (&owned, self.id));
             self.handed = io.now;
             return Some(without(map, &[self.id]));
         }

@@ -264,7 +264,7 @@ impl Alone {
         member.say(OTHER, Message::MapIs(map));
         member.act(|member, io| member.want(0, io));
         let dirty = vec![(2, vec![0; 16])];
-        let state = ShardState { shard: 0, epoch: 2, weak: 0, holds: Vec::new(), dirty };
+        let state = ShardState { epoch: 2, dirty, ..ShardState::default() };
         let (to, version) = (member.member.life(), member.map.version);
         member.say(OTHER, Message::Handover { to, version, schema: heard, states: vec![state] });
         assert_eq!(member.map.shards[0].owner, Some(ME));

@@ -46,8 +46,9 @@ impl Member {
                 self.drop_wanted(&envelope, (number, attempt, body, weak), io);
             }
             Message::End { number, outcome } => {
-                self.custody.end(key(number), outcome, (io.now, &self.config), io.rows);
+                self.ended(key(number), outcome, io);
             }
+            Message::Ended { write, outcome } => self.ended(write, outcome, io),
             Message::Get { wanted } => {
                 for (number, row) in wanted {
                     self.asked((from, life, number), row, io);

@@ -237,7 +237,7 @@ impl World {
             answered = answered.max(self.database.write(row, self.stamp, times, weak));
         }
         let delay = answered - self.now + self.random.between(100, 900);
-        let mut late = if arrives { 0 } else { late };
+        let mut late = if arrives { 0 } else { late } + std::mem::take(&mut self.slow_write);
         if self.rate(slow) {
             late += self.random.below(1_800) * MS;
         }

@@ -1,5 +1,6 @@
 //! A row moves while it is written, in the calm. Its new owner has no hold of it when the write is
-//! over: a row that is written all the time would be uncached for that long after each move.
+//! over: a row that is written all the time would be uncached for that long after each move. Some
+//! writes take longer than a move waits for them.
 
 use super::event::{Event, Input};
 use super::plan::Plan;
@@ -11,8 +12,10 @@ use crate::message::Scope;
 
 /// The row that moves.
 const HOT: usize = 0;
+/// The database takes so long for a write at most.
+const SLOWEST: Time = 900 * MS;
 /// By then the write has ended, and the map has changed or not.
-const SETTLED: Time = 1_000 * MS;
+const SETTLED: Time = 2_000 * MS;
 
 /// Makes some of the runs longer that are judged. What is drawn is drawn apart, so that other seeds
 /// have the runs of before. A write of everything may wait for others while the shard waits for it:
@@ -22,7 +25,7 @@ pub fn move_some(plan: &mut Plan) {
     let may = plan.judged && plan.members >= 2 && plan.rates.everything == 0;
     if may && random.permille(300) {
         plan.faults.push((plan.end, Fault::MoveWritten));
-        plan.end += 4 * SETTLED;
+        plan.end += 2 * SETTLED;
     }
 }
 
@@ -39,6 +42,9 @@ impl World {
         }
         let writer = self.random.pick(&leading);
         let taker = self.random.pick(&takers);
+        if self.random.permille(500) {
+            self.slow_write = self.random.below(SLOWEST);
+        }
         self.client_write(writer, HOT, Extent::One, false);
         let (soon, life) = (self.random.below(6 * MS), self.nodes[taker].life);
         let wants = Input::Want(shard);
@@ -57,12 +63,13 @@ impl World {
         self.wrong = self.wrong.take().or(wrong);
     }
 
-    /// Who does not fill the row because of a write that is over.
+    /// The row's owner, if it does not fill the row because of a write that is over.
     fn holder(&self, row: usize) -> Option<usize> {
         let scope = Scope::Token(self.plan.tokens[row]);
+        let owner = self.database.map.owner_of(self.plan.tokens[row])?;
         let holds = |(at, member): &(usize, &crate::member::Member)| {
             member.custody().is_held(scope, self.nodes[*at].clock(self.now))
         };
-        self.running().find(holds).map(|(at, _)| at)
+        self.running().find(holds).map(|(at, _)| at).filter(|at| *at == owner.0 as usize)
     }
 }

@@ -102,6 +102,8 @@ pub struct World {
     pub refused_writes: RefusedWrites,
     /// When a row that moves while it is written must not be held any more.
     pub moved_written: Time,
+    /// So much later the database answers the next write.
+    pub slow_write: Time,
     /// Set while one member alone is in trouble.
     pub spared: Option<Spared>,
 }
@@ -132,6 +134,7 @@ impl World {
             bereaved_until: 0,
             refused_writes: RefusedWrites::default(),
             moved_written: 0,
+            slow_write: 0,
             spared: None,
             config: Arc::new(plan.config.clone()),
             plan,
