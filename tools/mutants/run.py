@@ -258,10 +258,14 @@ def find(binaries, models, mutant, number, seeds):
         test, of = SIMULATIONS[crate][0], mutant.get("of", (0, 1))
         seed, message = simulate(binaries[crate], test, number, seeds, of)
         if seed is not None:
+            if simulate(binaries[crate], test, 0, 1, (seed, 1))[0] is not None:
+                sys.exit(f"{crate} itself fails at seed {seed}, without: {mutant['name']}")
             return f"seed {seed:>6}: {message}"
         if message:
             print(f"  {message}", flush=True)
     what, name = replay(binaries[crate], HISTORIES[crate], number)
+    if what and replay(binaries[crate], [name], 0)[0]:
+        sys.exit(f"{crate} itself fails in {name}, without: {mutant['name']}")
     return what and f"{what} {name}"
 
 
