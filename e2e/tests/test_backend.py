@@ -198,7 +198,7 @@ def test_a_role_that_may_read_is_answered_from_the_cache_and_no_other(trusted):
                 return instance.metrics().hits() > before
 
             for statement in (query, select):
-                poll("a hit", lambda s=statement: hit(alice, s), 10)
+                poll("a hit", lambda s=statement: hit(alice, s), 60)
             for _ in range(3):
                 assert not hit(carol, query)
                 assert answer(carol, query) == answer(direct, query)
@@ -211,9 +211,16 @@ def test_what_is_revoked_is_refused_within_the_ages_of_both_caches(trusted):
         alice.execute("INSERT INTO ks.ours (k, v) VALUES (1, 'one')")
         direct.execute("REVOKE SELECT ON ks.ours FROM alice")
         revoked = time.monotonic()
-        poll("the refusal", lambda: answer(alice, query)[0] == "Unauthorized", 30)
-        # Two seconds of ours on top of Cassandra's two, and a slow machine.
-        assert time.monotonic() - revoked < 10
+
+        def refused():
+            asked = time.monotonic()
+            if answer(alice, query)[0] == "Unauthorized":
+                return True
+            # Two seconds of ours on top of Cassandra's two; how long the answer took is no matter.
+            assert asked - revoked < 10
+            return False
+
+        poll("the refusal", refused, 60)
         direct.execute("GRANT SELECT ON ks.ours TO alice")
         poll("the grant", lambda: answer(alice, query)[-1] == [("one",)], 30)
 
@@ -234,12 +241,12 @@ def test_what_is_refused_or_changes_no_row_leaves_the_rows_cached(trusted):
             assert answer(alice, query)[-1] == [("five",)]
             return instance.metrics().hits() > before
 
-        poll("a hit", is_hit, 10)
+        poll("a hit", is_hit, 60)
         fills = instance.metrics().total("afterglow_fills_total")
 
         def assert_kept(after):
             # Now and then a read asks whether alice may still read the table.
-            poll(f"a hit after {after}", is_hit, 10)
+            poll(f"a hit after {after}", is_hit, 60)
             assert instance.metrics().total("afterglow_fills_total") == fills, after
 
         for refused in (

@@ -87,7 +87,7 @@ def assert_fits(browser, name):
     """The page fits a dark phone and a light desktop, of which `name` gets pictures if wanted."""
     for size, scheme in ((PHONE, "dark"), (DESKTOP, "light")):
         browser.screen(*size, scheme=scheme, mobile=size == PHONE)
-        poll("the page to fit", lambda width=size[0]: browser.run(SCROLLS) <= width, 10)
+        poll("the page to fit", lambda width=size[0]: browser.run(SCROLLS) <= width, 60)
         if folder := os.environ.get("AFTERGLOW_SCREENSHOTS"):
             browser.screenshot(Path(folder) / f"{name}-{size[0]}-{scheme}.png")
 
@@ -218,7 +218,7 @@ def test_the_database_and_the_lease_have_a_card_and_their_absence_is_told(browse
         assert browser.run(CONTRAST) == []
         for width, _ in (PHONE, DESKTOP):
             browser.screen(width, 900, mobile=width == PHONE[0])
-            poll("the page to fit", lambda width=width: browser.run(SCROLLS) <= width, 10)
+            poll("the page to fit", lambda width=width: browser.run(SCROLLS) <= width, 60)
         database.kill()
         poll("its absence", lambda: "database is away" in text(browser, lease), 30)
         assert browser.run(f'return document.querySelector("{lease} .warn") !== null')

@@ -104,7 +104,7 @@ def test_users_are_read_again_and_the_file_is_private(tmp_path):
         assert front_end.connect().line(bob) == b"CLIENT_ERROR authentication failure"
         users.write_text("bob:secret\n")
         os.kill(front_end.pid, signal.SIGHUP)
-        poll("the users to be read again", lambda: front_end.connect().line(bob) == b"STORED", 10)
+        poll("the users to be read again", lambda: front_end.connect().line(bob) == b"STORED", 60)
         assert front_end.connect().line(ada) == b"CLIENT_ERROR authentication failure"
 
 

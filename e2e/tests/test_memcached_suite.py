@@ -2,7 +2,7 @@
 
 import pytest
 
-from afterglow_e2e.memcached_suite import PERL, VERSION, said, source
+from afterglow_e2e.memcached_suite import LIMIT, PERL, VERSION, said, source
 
 # All that these expect is so.
 ALIKE = """
@@ -88,6 +88,8 @@ def test_every_test_of_memcached_is_run_or_left_out_for_a_reason(tests):
     assert there == sorted([*ALIKE, *BUT_FOR, *LEFT_OUT])
 
 
+# It is the limit of each that ends it, with what it has said.
+@pytest.mark.timeout(LIMIT + 60)
 @pytest.mark.parametrize("name", [*ALIKE, *BUT_FOR])
 def test_memcached_s_own(tests, name, tmp_path):
     different, why = BUT_FOR.get(name, (set(), ""))

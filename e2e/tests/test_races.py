@@ -30,7 +30,7 @@ def send(afterglow, session, *calls):
     """Send requests without waiting for answers, until Afterglow has taken them all."""
     before = requests(afterglow)
     futures = [session.execute_async(*call) for call in calls]
-    poll("the requests to arrive", lambda: requests(afterglow) >= before + len(calls), 10)
+    poll("the requests to arrive", lambda: requests(afterglow) >= before + len(calls), 60)
     return futures
 
 

@@ -128,14 +128,14 @@ def test_who_has_no_tls_or_no_certificate_is_turned_away(secured, ca, other_ca):
 
     before = counted()
     refused(secured, None)
-    poll("plain clients to be counted", lambda: counted()[0] > before[0], 10)
+    poll("plain clients to be counted", lambda: counted()[0] > before[0], 60)
     assert "turn TLS on in the client" in secured.log_text()
     stranger = other_ca.sign("stranger", "DNS:client")
     for shown in (None, stranger):
         # A line a second is logged.
         before = counted()
         refused(secured, ca.context(shown))
-        poll("the client to be counted", lambda seen=before: counted()[1] > seen[1], 10)
+        poll("the client to be counted", lambda seen=before: counted()[1] > seen[1], 60)
     with connect(secured) as session:
         assert session.execute("SELECT cluster_name FROM system.local").one()
 
@@ -185,7 +185,7 @@ def test_sighup_takes_new_certificates_and_keeps_connections(secured, ca, identi
         opened = connections(session)
         replace(own_pair, ca.sign("renewed", "IP:127.0.0.1"))
         os.kill(secured.pid, signal.SIGHUP)
-        poll("the certificates to be read", lambda: said in secured.log_text(), 10)
+        poll("the certificates to be read", lambda: said in secured.log_text(), 60)
         second = serial(secured, ca, identity)
         assert second != first
         for _ in range(5):
@@ -194,7 +194,7 @@ def test_sighup_takes_new_certificates_and_keeps_connections(secured, ca, identi
     own_pair[0].write_text("no certificate")
     os.kill(secured.pid, signal.SIGHUP)
     wrong = "the certificates of the CQL front end are unchanged"
-    poll("the wrong file to be refused", lambda: wrong in secured.log_text(), 10)
+    poll("the wrong file to be refused", lambda: wrong in secured.log_text(), 60)
     assert serial(secured, ca, identity) == second
 
 
