@@ -54,12 +54,14 @@ class Writers:
         self.thread.join(timeout=60)
 
     def uncached(self, hits):
-        """How many of the rows the ring does not cache, now that nobody writes them."""
+        """How many of the rows the ring does not cache, now that nobody writes them, and what it
+        counts meanwhile that says why."""
         for _ in range(2):
-            before = missed(hits)
+            before, reasons = missed(hits), why(hits)
             for row in HOT:
                 self.driver.read(row)
-        return missed(hits) - before
+        counted = {name: count - reasons.get(name, 0) for name, count in why(hits).items()}
+        return missed(hits) - before, {name: count for name, count in counted.items() if count}
 
     def close(self):
         self.driver.close()
@@ -69,6 +71,17 @@ def missed(hits):
     """Reads of the whole ring that no cache has answered."""
     counts = [hits.counts(member) for member in hits.ring.running()]
     return sum(reads - served for served, reads in counts)
+
+
+def why(hits):
+    """What the whole ring counts by reason or outcome."""
+    counts = {}
+    for member in hits.ring.running():
+        for line in member.get("/metrics")[1].splitlines():
+            if not line.startswith("#") and ('reason="' in line or 'outcome="' in line):
+                name, count = line.rsplit(" ", 1)
+                counts[name] = counts.get(name, 0) + float(count)
+    return counts
 
 
 def mean(points):
@@ -126,11 +139,11 @@ def judge_hot(ring, table, hits):
         time.sleep(2)
     if writers.failed:
         raise Failure(f"a row could not be written: {writers.failed!r}")
-    uncached = writers.uncached(hits)
+    uncached, reasons = writers.uncached(hits)
     writers.close()
     print(f"{uncached:.0f} of {len(HOT)} rows that were written all the time are not cached")
     if uncached:
-        raise Failure("rows that were written while they moved are not cached after it")
+        raise Failure(f"rows that were written while they moved are not cached after it: {reasons}")
 
 
 def judge(load, before, dip, share):

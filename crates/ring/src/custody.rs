@@ -208,6 +208,8 @@ impl Custody {
                 _ if first => {}
                 _ => {
                     coverage_mark!(TakenWeakly);
+                    // Of all that came with it before it went, the weakness is longer.
+                    self.permits.forget_brought(number, &mut self.gates);
                     if !lost && old.is_some_and(|old| is_takeover(old, map, number)) {
                         self.weak.insert(number, now + config.stretched(config.hold));
                     } else {
@@ -343,16 +345,20 @@ impl Custody {
             let scopes = self.permits.scopes(key).to_vec();
             self.note_weak(&scopes, now, config);
         }
-        if let Some(until) = hold {
-            self.permits
-                .brought_with(key)
-                .iter()
-                .for_each(|(shard, _)| self.unseen.bring(*shard, until));
+        for (shard, _) in self.permits.brought_with(key) {
+            // The rows do not know of it, and may be filled with what was before it.
+            if outcome == Outcome::Weak && config.weak_fills && self.held.contains_key(shard) {
+                let until = now + config.stretched(config.hold);
+                let weak = self.weak.entry(*shard).or_default();
+                *weak = until.max(*weak);
+            }
+            if let Some(until) = hold {
+                self.unseen.bring(*shard, until);
+            }
         }
-        self.ended_before_its_move(key, outcome);
         // No writer asks for longer.
         let remember = now + config.stretched(config.write);
-        if self.permits.end(key, remember, hold, &mut self.gates) {
+        if self.permits.end((key, outcome), remember, hold, &mut self.gates) {
             rows.end(key, outcome);
         }
     }

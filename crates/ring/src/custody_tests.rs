@@ -203,34 +203,72 @@ fn the_next_owner_fills_a_row_once_a_write_has_ended_that_the_old_one_had_grante
         assert_eq!(old.heirs(&moved(), OLD, key(1)), [NEW]);
         assert_eq!(new.heirs(&moved(), NEW, key(1)), []);
         new.end(key(1), outcome, (0, &config), &mut rows);
-        // What a write may still change is noted weak in the shard that its token is of.
-        assert_eq!(
-            new.kept().map(|(.., weak)| weak > 0).collect::<Vec<_>>(),
-            [outcome == Outcome::Unknown]
-        );
-        let terms = new.fill_terms(&moved(), NEW, TOKEN, config.lease);
-        assert_eq!(terms.is_some(), filled.is_some(), "{outcome:?}");
+        let is_over = matches!(outcome, Outcome::Settled | Outcome::Refused);
+        let weak: Vec<_> = new.kept().map(|(.., weak)| weak > 0).collect();
+        assert_eq!(weak, [!is_over], "what a successor knows of {outcome:?}");
+        assert_eq!(fills(&new, TOKEN, config.lease), filled, "{outcome:?}");
         assert!(!new.gates.is_untouched(TOKEN, before) || before > 0);
         let next = new.fill_terms(&moved(), NEW, TOKEN, 2 * config.hold);
         assert_eq!(next.map(|terms| terms.weak), Some(false));
     }
 }
 
-/// The end of a write overtakes the move of its shard.
+/// The end of a write overtakes the move of its shard, and may overtake what the old owner says.
 #[test]
 fn a_write_that_ends_before_its_move_is_known_is_no_hold_if_it_cannot_be_applied_any_more() {
     let (config, mut rows) = (beside_rows(), crate::sim::rows());
     for outcome in [Outcome::Settled, Outcome::Refused, Outcome::Weak, Outcome::Unknown] {
-        let mut old = owner_with_a_write(Scope::Token(TOKEN), &config, &mut rows);
-        let mut new = Custody { begun: true, ..Custody::default() };
-        adopt(&mut new, &map(), None, NEW, &config);
-        old.stop_answering(&map(), OLD, (&[0], NEW));
-        new.receive(1, old.snapshot(&map(), OLD, &[0], 0), 0);
-        new.end(key(1), outcome, (0, &config), &mut rows);
-        adopt(&mut new, &moved(), Some(&map()), NEW, &config);
-        let over = matches!(outcome, Outcome::Settled | Outcome::Refused);
-        assert_eq!(fills(&new, TOKEN, config.hold - 1).is_some(), over, "{outcome:?}");
+        for comes_first in [false, true] {
+            let mut old = owner_with_a_write(Scope::Token(TOKEN), &config, &mut rows);
+            let mut new = Custody { begun: true, ..Custody::default() };
+            adopt(&mut new, &map(), None, NEW, &config);
+            old.stop_answering(&map(), OLD, (&[0], NEW));
+            let states = old.snapshot(&map(), OLD, &[0], 0);
+            if comes_first {
+                new.end(key(1), outcome, (0, &config), &mut rows);
+            }
+            new.receive(1, states, 0);
+            new.end(key(1), outcome, (0, &config), &mut rows);
+            adopt(&mut new, &moved(), Some(&map()), NEW, &config);
+            let is_over = matches!(outcome, Outcome::Settled | Outcome::Refused);
+            let filled = is_over.then_some(false);
+            assert_eq!(fills(&new, TOKEN, config.hold - 1), filled, "{outcome:?}");
+        }
     }
+}
+
+/// The shard goes, its next owner dies, and it comes back without a snapshot.
+#[test]
+fn what_came_with_a_shard_does_not_outlive_the_weakness_of_its_takeover() {
+    let (config, mut rows) = (beside_rows(), crate::sim::rows());
+    let third = MemberId(3);
+    let mut new = heir(&mut owner_with_a_write(Scope::Token(TOKEN), &config, &mut rows), &config);
+    let mut gone = moved().next();
+    gone.put(third, Incarnation(3), Profile::default());
+    gone.give(0, Some(third));
+    let mut accused = gone.next();
+    accused.accuse(accused.members.iter().find(|m| m.identity.id == third).unwrap().identity);
+    let mut taken = accused.next();
+    taken.give(0, Some(NEW));
+    let maps = [moved(), gone, accused, taken.clone()];
+    for pair in maps.windows(2) {
+        adopt(&mut new, &pair[1], Some(&pair[0]), NEW, &config);
+    }
+    let terms = |now| new.fill_terms(&taken, NEW, TOKEN, now).map(|terms| terms.weak);
+    assert_eq!((terms(0), terms(2 * config.hold)), (Some(true), Some(false)));
+}
+
+/// A peer says it.
+#[test]
+fn no_permit_of_a_peer_is_too_long_to_reckon_with_at_the_next_move() {
+    let config = beside_rows();
+    let mut new = Custody { begun: true, ..Custody::default() };
+    adopt(&mut new, &map(), None, NEW, &config);
+    let writes = vec![(key(1), TOKEN, Time::MAX)];
+    let state = ShardState { epoch: 1, writes, ..ShardState::default() };
+    new.receive(1, vec![state], 9);
+    adopt(&mut new, &moved(), Some(&map()), NEW, &config);
+    assert!(new.are_written(&moved(), &[0], 10, &config));
 }
 
 /// A shard moves on while a write is under way that its first owner has granted.

@@ -47,6 +47,16 @@ pub struct Envelope {
     pub message: Message,
 }
 
+impl Scope {
+    /// Who owns the partitions, if they have one owner.
+    pub(crate) fn owner(&self, map: &Map) -> Option<MemberId> {
+        match self {
+            Self::Token(token) => map.owner_of(*token),
+            Self::All => None,
+        }
+    }
+}
+
 impl Envelope {
     /// The sender as a member of the map.
     #[must_use]

@@ -6,12 +6,13 @@
 //! A permit comes with a shard whose old owner has granted it. It keeps its number and ends as any
 //! other: the old owner passes the END on.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::config::Time;
 use crate::gates::Gates;
 use crate::identity::Identity;
-use crate::message::Scope;
+use crate::message::{Outcome, Scope};
 
 /// A write: the process that sends it, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,8 +26,8 @@ pub struct PermitKey {
 #[derive(Debug, Default, Clone)]
 pub struct Permits {
     open: BTreeMap<PermitKey, Permit>,
-    /// Those that have ended a moment ago.
-    ended: BTreeSet<PermitKey>,
+    /// Those that have ended a moment ago, and how.
+    ended: BTreeMap<PermitKey, Outcome>,
     /// The same in the order in which they are forgotten, each with its time.
     forgotten: VecDeque<(Time, PermitKey)>,
 }
@@ -68,7 +69,7 @@ impl Permits {
         until: Time,
         gates: &mut Gates,
     ) -> bool {
-        if self.ended.contains(&key) {
+        if self.ended.contains_key(&key) {
             coverage_mark!(BeginAfterEnd);
             return false;
         }
@@ -83,24 +84,25 @@ impl Permits {
         true
     }
 
-    /// A permit for a token has come with its shard. False when its write has ended already; how is
-    /// not known.
+    /// A permit for a token has come with its shard, whose END may have been here before it. How
+    /// the write has ended, if it has.
     pub fn bring(
         &mut self,
         key: PermitKey,
         (shard, token): (u16, i64),
         until: Time,
         gates: &mut Gates,
-    ) -> bool {
-        if self.ended.contains(&key) {
-            return false;
+    ) -> Option<Outcome> {
+        if let Some(outcome) = self.ended.get(&key) {
+            coverage_mark!(EndedBeforeMove);
+            return Some(*outcome);
         }
         coverage_mark!(PermitCame);
         let permit = self.open.entry(key).or_insert_with(|| Permit::new(until));
         permit.until = until.max(permit.until);
         permit.brought.push((shard, token));
         permit.close(Scope::Token(token), gates);
-        true
+        None
     }
 
     /// Ends a write; false where this member has not granted it, or it has ended. Its scopes are held until `hold`, if any: it may
@@ -108,12 +110,13 @@ impl Permits {
     /// Later it closes gates that nobody opens before its intent has run out.
     pub fn end(
         &mut self,
-        key: PermitKey,
+        (key, outcome): (PermitKey, Outcome),
         remember: Time,
         hold: Option<Time>,
         gates: &mut Gates,
     ) -> bool {
-        if self.ended.insert(key) {
+        if let Entry::Vacant(ended) = self.ended.entry(key) {
+            ended.insert(outcome);
             self.forgotten.push_back((remember, key));
         }
         let Some(permit) = self.open.remove(&key) else { return false };
@@ -197,7 +200,7 @@ mod tests {
         let (key, scopes) = (PermitKey { process, number: 3 }, [Scope::Token(4)]);
         let (mut gates, mut permits) = (Gates::default(), Permits::default());
         assert!(permits.begin(key, &scopes, 100, &mut gates));
-        assert!(permits.end(key, 100, None, &mut gates));
+        assert!(permits.end((key, Outcome::Settled), 100, None, &mut gates));
         assert!(!permits.begin(key, &scopes, 100, &mut gates));
         assert!(gates.is_open(4, 1));
     }
@@ -209,24 +212,28 @@ mod tests {
         let key = |number| PermitKey { process, number };
         let (mut gates, mut permits) = (Gates::default(), Permits::default());
         for number in [1, 2] {
-            assert!(permits.bring(key(number), (0, 4), 100, &mut gates));
+            assert_eq!(permits.bring(key(number), (0, 4), 100, &mut gates), None);
         }
-        assert!(!permits.end(key(1), 100, None, &mut gates) && !gates.is_open(4, 1));
+        assert!(
+            !permits.end((key(1), Outcome::Settled), 100, None, &mut gates) && !gates.is_open(4, 1)
+        );
         assert_eq!(permits.brought().collect::<Vec<_>>(), [(0, 100)]);
         assert!(permits.expire(100, &mut gates).is_empty() && gates.is_open(4, 100));
-        assert!(permits.end(key(3), 100, None, &mut gates) || !permits.is_open(key(3)));
-        assert!(!permits.bring(key(3), (0, 4), 200, &mut gates), "it has ended");
+        assert!(!permits.end((key(3), Outcome::Settled), 100, None, &mut gates));
+        assert_eq!(permits.bring(key(3), (0, 4), 200, &mut gates), Some(Outcome::Settled));
         // The shard has gone and come again.
-        assert!(permits.bring(key(5), (0, 4), 100, &mut gates));
-        assert!(permits.bring(key(5), (1, 5), 100, &mut gates));
+        assert_eq!(permits.bring(key(5), (0, 4), 100, &mut gates), None);
+        assert_eq!(permits.bring(key(5), (1, 5), 100, &mut gates), None);
         permits.forget_brought(0, &mut gates);
         assert!(gates.is_open(4, 1) && !gates.is_open(5, 1) && permits.is_open(key(5)));
         permits.forget_brought(1, &mut gates);
         assert!(gates.is_open(5, 1) && !permits.is_open(key(5)));
         // Its writer may ask the new owner too.
-        assert!(permits.bring(key(4), (0, 4), 100, &mut gates));
+        assert_eq!(permits.bring(key(4), (0, 4), 100, &mut gates), None);
         assert!(permits.begin(key(4), &[Scope::Token(4)], 200, &mut gates));
-        assert!(permits.end(key(4), 100, None, &mut gates) && gates.is_open(4, 1));
+        assert!(
+            permits.end((key(4), Outcome::Settled), 100, None, &mut gates) && gates.is_open(4, 1)
+        );
     }
 
     /// An owner ends thousands of writes a second, and looks through all that it remembers with
@@ -238,8 +245,8 @@ mod tests {
         for number in 0..1_000 {
             let (key, now) = (PermitKey { process, number }, number);
             permits.begin(key, &[Scope::Token(4)], 1_000_000, &mut gates);
-            permits.end(key, now + 10, None, &mut gates);
-            permits.end(key, now + 10, None, &mut gates);
+            permits.end((key, Outcome::Settled), now + 10, None, &mut gates);
+            permits.end((key, Outcome::Settled), now + 10, None, &mut gates);
             permits.expire(now, &mut gates);
             assert!(permits.ended.len() <= 10 && permits.forgotten.len() <= 10);
         }

@@ -33,11 +33,13 @@ struct Write {
     /// When it began to ask its owners: for permits, or to drop.
     began: Time,
     phase: Phase,
+    /// The version of the map under which it began.
+    begun: u64,
     /// The version of the map that the owners are of.
     version: u64,
     /// What is asked of each owner.
     asks: BTreeMap<MemberId, Ask>,
-    /// All whom a BEGIN was sent to: they hear of the end.
+    /// All whom a BEGIN was sent to.
     told: Vec<MemberId>,
     attempts: u32,
     /// Nobody is asked before, unless the map changes.
@@ -79,6 +81,7 @@ impl Writes {
             detail,
             began: io.now,
             phase: Phase::Asking,
+            begun: map.version,
             version: map.version,
             asks: BTreeMap::new(),
             told: Vec::new(),
@@ -120,7 +123,7 @@ impl Writes {
             Phase::Dropping { .. } => {
                 coverage_mark!(AcknowledgedAfterDrop);
                 io.actions.push(Action::Acknowledge { client: write.client });
-                out.extend(self.finish(number, Outcome::Settled));
+                out.extend(self.finish(number, Outcome::Settled, map));
             }
             Phase::Sent => {}
         }
@@ -136,7 +139,13 @@ impl Writes {
     }
 
     /// The database has answered a write.
-    pub fn written(&mut self, number: u64, result: WriteResult, io: &mut Io<'_>) -> Vec<Outgoing> {
+    pub fn written(
+        &mut self,
+        number: u64,
+        result: WriteResult,
+        map: &Map,
+        io: &mut Io<'_>,
+    ) -> Vec<Outgoing> {
         let Some(write) = self.open.get_mut(&number).filter(|w| w.phase == Phase::Sent) else {
             return Vec::new();
         };
@@ -146,7 +155,7 @@ impl Writes {
             WriteResult::Done | WriteResult::DoneWeakly if in_time => {
                 io.actions.push(Action::Acknowledge { client });
                 let weak = result == WriteResult::DoneWeakly;
-                self.finish(number, if weak { Outcome::Weak } else { Outcome::Settled })
+                self.finish(number, if weak { Outcome::Weak } else { Outcome::Settled }, map)
             }
             WriteResult::Done | WriteResult::DoneWeakly => {
                 coverage_mark!(AnsweredTooLate);
@@ -158,11 +167,11 @@ impl Writes {
             }
             WriteResult::Refused => {
                 io.actions.push(Action::Fail { client, reason: FailReason::NotSent });
-                self.finish(number, Outcome::Refused)
+                self.finish(number, Outcome::Refused, map)
             }
             WriteResult::Unknown => {
                 io.actions.push(Action::Fail { client, reason: FailReason::Unknown });
-                self.finish(number, Outcome::Unknown)
+                self.finish(number, Outcome::Unknown, map)
             }
         }
     }
@@ -173,25 +182,36 @@ impl Writes {
     }
 
     /// Gives up a write whose permits or drops could not be had in time.
-    pub fn give_up(&mut self, number: u64, config: &Config, io: &mut Io<'_>) -> Vec<Outgoing> {
+    pub fn give_up(
+        &mut self,
+        number: u64,
+        (map, config): (&Map, &Config),
+        io: &mut Io<'_>,
+    ) -> Vec<Outgoing> {
         let late = |write: &&Write| io.now >= write.began + config.write;
         match self.open.get(&number).filter(late).map(|write| (write.client, write.phase)) {
             None | Some((_, Phase::Sent)) => Vec::new(),
-            Some((_, Phase::Asking)) => self.refuse(number, 0, io),
+            Some((_, Phase::Asking)) => self.refuse(number, 0, map, io),
             Some((client, Phase::Dropping { .. })) => {
                 io.actions.push(Action::Fail { client, reason: FailReason::Unknown });
-                self.finish(number, Outcome::Unknown)
+                self.finish(number, Outcome::Unknown, map)
             }
         }
     }
 
     /// Refuses a write that has waited for its permits for so long. Nothing of it was sent: owners
     /// that have granted it, or read its BEGIN later, hear that their gates may open.
-    pub fn refuse(&mut self, number: u64, longer_than: Time, io: &mut Io<'_>) -> Vec<Outgoing> {
+    pub fn refuse(
+        &mut self,
+        number: u64,
+        longer_than: Time,
+        map: &Map,
+        io: &mut Io<'_>,
+    ) -> Vec<Outgoing> {
         let waits = |write: &&Write| write.is_asking() && io.now >= write.began + longer_than;
         let Some(write) = self.open.get(&number).filter(waits) else { return Vec::new() };
         io.actions.push(Action::Fail { client: write.client, reason: FailReason::NotSent });
-        self.finish(number, Outcome::Refused)
+        self.finish(number, Outcome::Refused, map)
     }
 
     /// An owner has refused. It may refuse until its shards have moved, so permits of others go
@@ -200,7 +220,7 @@ impl Writes {
     pub fn refused(
         &mut self,
         (number, from, attempt): (u64, MemberId, u32),
-        config: &Config,
+        (map, config): (&Map, &Config),
         now: Time,
     ) -> Vec<Outgoing> {
         let is_one_of_several = |write: &&mut Write| {
@@ -216,12 +236,17 @@ impl Writes {
         let anew = Write { told: Vec::new(), ..write.clone() };
         self.next += 1;
         self.open.insert(self.next, anew);
-        self.finish(number, Outcome::Refused)
+        self.finish(number, Outcome::Refused, map)
     }
 
-    fn finish(&mut self, number: u64, outcome: Outcome) -> Vec<Outgoing> {
-        let told = self.open.remove(&number).map(|w| w.told).unwrap_or_default();
-        told.into_iter().map(|to| (to, Message::End { number, outcome })).collect()
+    /// All hear of the end whom a BEGIN was sent to, and who has come by their permits since.
+    fn finish(&mut self, number: u64, outcome: Outcome, map: &Map) -> Vec<Outgoing> {
+        let Some(mut write) = self.open.remove(&number) else { return Vec::new() };
+        if map.version != write.begun {
+            let owners: Vec<_> = write.scopes.iter().filter_map(|scope| scope.owner(map)).collect();
+            owners.into_iter().for_each(|owner| write.tell(owner));
+        }
+        write.told.into_iter().map(|to| (to, Message::End { number, outcome })).collect()
     }
 }
 
@@ -233,6 +258,12 @@ impl Ask {
 }
 
 impl Write {
+    fn tell(&mut self, owner: MemberId) {
+        if !self.told.contains(&owner) {
+            self.told.push(owner);
+        }
+    }
+
     fn is_asking(&self) -> bool {
         self.phase == Phase::Asking
     }
@@ -358,12 +389,12 @@ mod tests {
         assert!(matches!(actions[..], [Action::SendWrite { number: 1, .. }]));
         let late = 2 * config.write;
         let (out, actions) = step(late, |io| {
-            assert!(writes.written(1, WriteResult::Done, io).is_empty());
+            assert!(writes.written(1, WriteResult::Done, &map, io).is_empty());
             writes.advance(1, &map, &config, io).0
         });
         let [Message::Drop { attempt, .. }] = out[..] else { panic!("{out:?}") };
         assert!(actions.is_empty());
-        let (out, actions) = step(late + 1, |io| writes.give_up(1, &config, io));
+        let (out, actions) = step(late + 1, |io| writes.give_up(1, (&map, &config), io));
         assert!(out.is_empty() && actions.is_empty(), "the owner has just been asked");
         writes.answered(1, OWNER, attempt, 0);
         let (_, actions) = step(late + 2, |io| writes.advance(1, &map, &config, io).0);
@@ -388,7 +419,7 @@ mod tests {
                 writes.answered(1, owner, *attempt, end);
             }
             step(1, |io| writes.advance(1, &map, &config, io).0);
-            let (_, actions) = step(now, |io| writes.written(1, WriteResult::Done, io));
+            let (_, actions) = step(now, |io| writes.written(1, WriteResult::Done, &map, io));
             let acknowledged = matches!(actions[..], [Action::Acknowledge { client: 7 }]);
             assert_eq!(acknowledged, in_time, "at {now}");
         }
@@ -409,11 +440,11 @@ mod tests {
             (number, attempt)
         };
         let (number, _) = begin(&mut writes);
-        let (out, actions) = step(99, |io| writes.refuse(number, 100, io));
+        let (out, actions) = step(99, |io| writes.refuse(number, 100, &map, io));
         assert!(out.is_empty() && actions.is_empty(), "it has not waited for so long");
         let mut told = Vec::new();
         let (_, actions) = step(100, |io| {
-            told = writes.refuse(number, 100, io);
+            told = writes.refuse(number, 100, &map, io);
             Vec::new()
         });
         let end = Message::End { number, outcome: Outcome::Refused };
@@ -424,7 +455,7 @@ mod tests {
         let (number, attempt) = begin(&mut writes);
         writes.answered(number, OTHER, attempt + 1, config.lease);
         step(1, |io| writes.advance(number, &map, &config, io).0);
-        let (out, actions) = step(100, |io| writes.refuse(number, 0, io));
+        let (out, actions) = step(100, |io| writes.refuse(number, 0, &map, io));
         assert!(out.is_empty() && actions.is_empty());
     }
 
@@ -445,7 +476,7 @@ mod tests {
             panic!("{out:?}")
         };
         writes.answered(number, OWNER, attempt, config.lease);
-        let back = writes.refused((number, OTHER, second), &config, 1);
+        let back = writes.refused((number, OTHER, second), (&map, &config), 1);
         let end = Message::End { number, outcome: Outcome::Refused };
         assert_eq!(format!("{back:?}"), format!("{:?}", [(OWNER, end.clone()), (OTHER, end)]));
         let [again] = writes.numbers()[..] else { panic!("{:?}", writes.numbers()) };
@@ -465,8 +496,45 @@ mod tests {
         assert_eq!(asked(&mut writes, 1 + config.retry, &map), 2);
         assert_eq!(asked(&mut writes, 2, &map.next()), 2, "the shard has moved");
         // It waits no longer for all that.
-        let (_, actions) = step(config.write, |io| writes.give_up(again, &config, io));
+        let (_, actions) = step(config.write, |io| writes.give_up(again, (&map, &config), io));
         assert!(matches!(actions[..], [Action::Fail { client: 7, .. }]), "{actions:?}");
+    }
+
+    /// Its permit has come with the shard to somebody whom no BEGIN was sent to.
+    #[test]
+    fn the_present_owner_hears_of_the_end_of_a_write_whose_shard_has_moved() {
+        let config = Config::default();
+        for (late, moves) in [(false, false), (false, true), (true, true)] {
+            let (mut writes, mut map) = (Writes::default(), two_owners());
+            let (out, _) = step(0, |io| {
+                let scopes = vec![Scope::Token(i64::MIN)];
+                let number = writes.begin(7, (scopes, Detail::from([])), &map, io);
+                writes.advance(number, &map, &config, io).0
+            });
+            let [Message::Begin { number, attempt, .. }] = out[..] else { panic!("{out:?}") };
+            writes.answered(number, OWNER, attempt, config.lease);
+            step(1, |io| writes.advance(number, &map, &config, io).0);
+            if moves {
+                map = map.next();
+                map.give(0, Some(OTHER));
+            }
+            let mut told = Vec::new();
+            let now = if late { config.lease } else { 2 };
+            step(now, |io| {
+                told = writes.written(number, WriteResult::Done, &map, io);
+                if late {
+                    let (out, _) = writes.advance(number, &map, &config, io);
+                    let [(OTHER, Message::Drop { attempt, .. })] = out[..] else {
+                        panic!("{out:?}")
+                    };
+                    writes.answered(number, OTHER, attempt, 0);
+                    told = writes.advance(number, &map, &config, io).0;
+                }
+                Vec::new()
+            });
+            let whom: Vec<_> = told.iter().map(|(to, _)| *to).collect();
+            assert_eq!(whom, if moves { vec![OWNER, OTHER] } else { vec![OWNER] });
+        }
     }
 
     /// Nobody else waits for it, and its number may be asked for again.
@@ -482,7 +550,7 @@ mod tests {
         });
         let [Message::Begin { number, attempt, .. }] = out[..] else { panic!("{out:?}") };
         let (out, _) = step(1, |io| {
-            assert!(writes.refused((number, OWNER, attempt), &config, 1).is_empty());
+            assert!(writes.refused((number, OWNER, attempt), (&map, &config), 1).is_empty());
             writes.advance(number, &map, &config, io).0
         });
         assert!(out.is_empty(), "not yet");

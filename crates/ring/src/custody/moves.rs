@@ -5,9 +5,12 @@
 //!    how they end.
 //! 3. It takes the snapshot ([`Custody::snapshot`]). Writes that are still under way are in it.
 //! 4. The new owner keeps it ([`Custody::receive`]), and believes it once the shard has moved.
-//! 5. A write ends that was under way. The old owner tells the new one ([`Custody::heirs`]): its
-//!    writer may not know that the shard has moved. If nobody tells it, the partition is not filled
-//!    until the write cannot be applied any more.
+//! 5. A write ends that was under way. The new owner hears of it from the writer, and from the old
+//!    owner ([`Custody::heirs`]): the writer may not know that the shard has moved. If nobody tells
+//!    it, the partition is not filled until the write cannot be applied any more.
+//!
+//! What travels from 3 and from 5 may come in any order. How a write has ended is remembered for a
+//! moment, so that the end may come first.
 
 use crate::config::{Config, Time};
 use crate::custody::{Custody, Received};
@@ -53,26 +56,10 @@ impl Custody {
         heirs
     }
 
-    /// A write is over that a snapshot has as one under way. If it may still be applied the snapshot
-    /// stays: its permit is as long as a hold, at least.
-    pub(super) fn ended_before_its_move(&mut self, write: PermitKey, outcome: Outcome) {
-        if matches!(outcome, Outcome::Weak | Outcome::Unknown) {
-            return;
-        }
-        for received in self.received.values_mut() {
-            let writes = &mut received.state.writes;
-            let before = writes.len();
-            writes.retain(|(other, ..)| *other != write);
-            if writes.len() < before {
-                coverage_mark!(EndedBeforeMove);
-            }
-        }
-    }
-
     /// Whether a write that may touch these shards is under way. One whose permit has ended is not
     /// waited for: its writer may be dead.
     pub fn are_written(&self, map: &Map, shards: &[u16], now: Time, config: &Config) -> bool {
-        let is_valid = |until| until + config.lease > now + config.intent();
+        let is_valid = |until: Time| until.saturating_add(config.lease) > now + config.intent();
         let touches = |scope| match scope {
             Scope::All => true,
             Scope::Token(token) => shards.contains(&(map.shard_of(token) as u16)),
@@ -146,10 +133,13 @@ impl Custody {
         self.permits.forget_brought(shard, &mut self.gates);
         for (write, token, left) in &state.writes {
             let until = at.saturating_add(config.stretched(*left));
-            if !self.permits.bring(*write, (shard, *token), until, &mut self.gates) {
-                // How it has ended is not known any more.
-                self.gates.hold(Scope::Token(*token), until);
-                self.unseen.bring(shard, until);
+            match self.permits.bring(*write, (shard, *token), until, &mut self.gates) {
+                None | Some(Outcome::Settled | Outcome::Refused) => {}
+                // It may still be applied, or be missed.
+                Some(Outcome::Weak | Outcome::Unknown) => {
+                    self.gates.hold(Scope::Token(*token), until);
+                    self.unseen.bring(shard, until);
+                }
             }
         }
         if state.weak > 0 {

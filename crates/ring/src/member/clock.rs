@@ -22,10 +22,7 @@ impl Member {
         self.ping(io);
         self.judge(io);
         self.ask_for_shards(io);
-        for number in self.writes.numbers() {
-            let ends = self.writes.give_up(number, &self.config, io);
-            self.send_all(ends, io);
-        }
+        self.give_up_writes(io);
         self.advance_writes(io);
         self.lookups.pulls_overdue(&self.config, io);
         for (key, clients) in self.lookups.overdue(io.now, &self.config) {
@@ -147,6 +144,14 @@ impl Member {
     }
 
     /// Brings every write on as far as it goes.
+    fn give_up_writes(&mut self, io: &mut Io<'_>) {
+        let Some(map) = self.map.clone() else { return };
+        for number in self.writes.numbers() {
+            let ends = self.writes.give_up(number, (&map, &self.config), io);
+            self.send_all(ends, io);
+        }
+    }
+
     pub(super) fn advance_writes(&mut self, io: &mut Io<'_>) {
         for number in self.writes.numbers() {
             self.advance_write(number, io);

@@ -83,8 +83,10 @@ impl Member {
                 // Asked again when the time for it has come, or the map has changed.
                 self.takeover.granted(sender);
                 let of = (number, from, attempt);
-                let ends = self.writes.refused(of, &self.config, io.now);
-                self.send_all(ends, io);
+                if let Some(map) = self.map.clone() {
+                    let ends = self.writes.refused(of, (&map, &self.config), io.now);
+                    self.send_all(ends, io);
+                }
                 self.compare_versions(from, envelope.version, io);
             }
             Message::Pulled { to, number, cached } if ours(to) => {

@@ -98,7 +98,8 @@ impl Member {
 
     /// The database has answered a write.
     pub fn written(&mut self, number: u64, result: WriteResult, io: &mut Io<'_>) {
-        let ends = self.writes.written(number, result, io);
+        let Some(map) = self.map.clone() else { return };
+        let ends = self.writes.written(number, result, &map, io);
         self.send_all(ends, io);
         self.advance_write(number, io);
         self.settle(io);
@@ -107,8 +108,9 @@ impl Member {
     /// This process is about to end: refuses the writes that have waited for their permits for so
     /// long.
     pub fn refuse_waiting(&mut self, longer_than: Time, io: &mut Io<'_>) {
+        let Some(map) = self.map.clone() else { return };
         for number in self.writes.numbers() {
-            let ends = self.writes.refuse(number, longer_than, io);
+            let ends = self.writes.refuse(number, longer_than, &map, io);
             self.send_all(ends, io);
         }
         self.settle(io);
