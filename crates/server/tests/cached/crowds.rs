@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use afterglow_cql::frame::{Opcode, Version};
 use afterglow_testkit::fake_backend::{FakeBackend, Faults, StatementKind};
@@ -25,7 +25,7 @@ fn ten_thousand_readers_of_a_cold_row_make_one_read_of_the_database() {
     let directory = TempDir::new().unwrap();
     let node = Setup::new(directory.path(), &database, "ks.*=exclusive").start();
     let mut crowds: Vec<_> = (0..READERS).map(|_| Pipelined::open(node.address)).collect();
-    let before = database.reads();
+    let (before, began) = (database.reads(), Instant::now());
     let text = "SELECT v FROM ks.t WHERE k = 'a'";
     crowds.iter_mut().for_each(|crowd| crowd.ask_all(0..EACH, text));
     for crowd in &mut crowds {
@@ -38,7 +38,9 @@ fn ten_thousand_readers_of_a_cold_row_make_one_read_of_the_database() {
         }
         assert!(answered.iter().all(|&times| times == 1), "each request has one answer");
     }
-    assert_eq!(database.reads() - before, 1);
+    // A fill is joined for a second. No other begins before, however slow the machine is.
+    let (reads, seconds) = (database.reads() - before, began.elapsed().as_secs());
+    assert!((1..=1 + seconds).contains(&reads), "{reads} reads in {seconds} s");
     // Each read is one hit or one miss: that is what a hit ratio is made of.
     let all = READERS as u64 * EACH as u64;
     assert_eq!(node.hits() + node.count(&["afterglow_misses_total"]), all);

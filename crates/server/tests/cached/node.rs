@@ -28,7 +28,7 @@ use tempfile::TempDir;
 type OwnedRow = Vec<Option<Vec<u8>>>;
 
 /// Nothing here takes so long unless it never comes.
-const GIVE_UP: Duration = Duration::from_secs(20);
+const GIVE_UP: Duration = Duration::from_secs(120);
 
 /// Waits until `ready` holds.
 pub fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {

@@ -12,7 +12,7 @@ use afterglow_cql::message::{self, Consistency, Prepare, Query, QueryParams, Sta
 use afterglow_cql::response::{self, Response, ResultBody};
 
 /// An answer may take this long before a test is given up; nothing waits for it when all goes well.
-const GIVE_UP: Duration = Duration::from_secs(20);
+const GIVE_UP: Duration = Duration::from_secs(120);
 
 /// A client.
 pub struct Client {

@@ -21,7 +21,7 @@ use afterglow_engine::{Cache, Config, Durability};
 use tempfile::TempDir;
 
 /// Only so that a fault ends a test instead of hanging it.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A front end on one reactor, so that whoever hangs it hangs everybody.
 struct Opened {
