@@ -363,6 +363,11 @@ impl Custody {
         }
     }
 
+    /// The writes that have been open for so long that their END may have been lost.
+    pub fn overdue(&mut self, now: Time, config: &Config) -> Vec<PermitKey> {
+        self.permits.overdue(now, config)
+    }
+
     /// Whether a write has been granted that has not ended.
     #[cfg(test)]
     pub fn has_granted(&self, key: PermitKey) -> bool {

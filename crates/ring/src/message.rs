@@ -193,6 +193,13 @@ pub enum Message {
         /// How it ended.
         outcome: Outcome,
     },
+    /// Asks how writes have ended whose END may have been lost.
+    EndWanted {
+        /// The process whose writes they are.
+        to: Incarnation,
+        /// Their numbers.
+        numbers: Vec<u64>,
+    },
     /// A write is over that the sender has handed over as one under way.
     Ended {
         /// Whose write it was, and its number.

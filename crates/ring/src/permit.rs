@@ -3,16 +3,22 @@
 //! A permit has the number that the asking process gave it. So a BEGIN that comes twice closes its
 //! gates once. An END that comes twice, or before its BEGIN, opens no gate of another write.
 //!
+//! An END may be lost, with the link that it was sent on. So the writer of a permit that stays open
+//! is asked for it: the row would be uncached until the permit runs out, hours later.
+//!
 //! A permit comes with a shard whose old owner has granted it. It keeps its number and ends as any
 //! other: the old owner passes the END on.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::config::Time;
+use crate::config::{Config, Time};
 use crate::gates::Gates;
 use crate::identity::Identity;
 use crate::message::{Outcome, Scope};
+
+/// The longest time between two questions for one END.
+const MOST_PAUSE: Time = 60_000_000;
 
 /// A write: the process that sends it, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,11 +47,14 @@ struct Permit {
     granted: bool,
     /// The tokens that it has come with, each with its shard.
     brought: Vec<(u16, i64)>,
+    /// When its writer was last asked how it has ended, or it was first seen; and how long after
+    /// that it is asked next.
+    asked: Option<(Time, Time)>,
 }
 
 impl Permit {
     fn new(until: Time) -> Self {
-        Self { scopes: Vec::new(), until, granted: false, brought: Vec::new() }
+        Self { scopes: Vec::new(), until, granted: false, brought: Vec::new(), asked: None }
     }
 
     /// Closes the gate of a scope that it has not closed yet. Whether it had.
@@ -105,9 +114,10 @@ impl Permits {
         None
     }
 
-    /// Ends a write; false where this member has not granted it, or it has ended. Its scopes are held until `hold`, if any: it may
-    /// still be applied, or be missed. Until `remember` a BEGIN that comes late closes nothing.
-    /// Later it closes gates that nobody opens before its intent has run out.
+    /// Ends a write; false where this member has not granted it, or it has ended. Its scopes are
+    /// held until `hold`, if any: it may still be applied, or be missed. Until `remember` a BEGIN
+    /// that comes late closes nothing. Later it closes gates that nobody opens before its intent
+    /// has run out.
     pub fn end(
         &mut self,
         (key, outcome): (PermitKey, Outcome),
@@ -160,8 +170,23 @@ impl Permits {
         self.open.get(&key).map_or(&[], |permit| &permit.scopes)
     }
 
-    /// Forgets writes that nobody ended and that cannot be applied any more. Returns those that this
-    /// member has granted.
+    /// The writes whose writers are to be asked now how they have ended: each some time after it
+    /// was first seen, and then ever more rarely.
+    pub fn overdue(&mut self, now: Time, config: &Config) -> Vec<PermitKey> {
+        let mut overdue = Vec::new();
+        for (key, permit) in &mut self.open {
+            let (asked, pause) = *permit.asked.get_or_insert((now, config.lease));
+            if now >= asked + pause {
+                coverage_mark!(EndAsked);
+                permit.asked = Some((now, (2 * pause).min(MOST_PAUSE)));
+                overdue.push(*key);
+            }
+        }
+        overdue
+    }
+
+    /// Forgets writes that nobody ended and that cannot be applied any more. Returns those that
+    /// this member has granted.
     pub fn expire(&mut self, now: Time, gates: &mut Gates) -> Vec<PermitKey> {
         while let Some((_, key)) = self.forgotten.pop_front_if(|(until, _)| *until <= now) {
             self.ended.remove(&key);
@@ -234,6 +259,25 @@ mod tests {
         assert!(
             permits.end((key(4), Outcome::Settled), 100, None, &mut gates) && gates.is_open(4, 1)
         );
+    }
+
+    /// Its writer may be dead, and the permit lasts for hours.
+    #[test]
+    fn a_writer_is_asked_ever_more_rarely_for_an_end_that_does_not_come() {
+        let config = Config::default();
+        let process = Identity { id: MemberId(1), incarnation: Incarnation(2) };
+        let key = PermitKey { process, number: 3 };
+        let (mut gates, mut permits) = (Gates::default(), Permits::default());
+        permits.begin(key, &[Scope::Token(4)], Time::MAX, &mut gates);
+        let start = 7_000_000;
+        let mut asked = Vec::new();
+        for now in (start..start + 3_600_000_000).step_by(50_000) {
+            asked.extend(permits.overdue(now, &config).iter().map(|_| now - start));
+        }
+        assert_eq!(asked[..3], [1, 3, 7].map(|times| times * config.lease));
+        assert!((60..80).contains(&asked.len()), "{} in an hour", asked.len());
+        permits.end((key, Outcome::Settled), Time::MAX, None, &mut gates);
+        assert!(permits.overdue(Time::MAX, &config).is_empty());
     }
 
     /// An owner ends thousands of writes a second, and looks through all that it remembers with

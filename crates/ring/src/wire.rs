@@ -5,8 +5,8 @@
 //! | length u32 | body
 //! ```
 //!
-//! A HANDOVER ends with the writes that are under way, which its holds name too: last in each shard.
-//! An earlier version takes them for holds.
+//! A HANDOVER ends with the writes that are under way. The last holds of each shard are theirs: an
+//! earlier version takes them for holds.
 //!
 //! What a newer version adds at the end of a body is skipped. A kind that is not known is an error
 //! of its own, so that the receiver can skip the message.
@@ -80,6 +80,7 @@ const FOUND: u8 = 23;
 const PULL: u8 = 24;
 const PULLED: u8 = 25;
 const ENDED: u8 = 26;
+const END_WANTED: u8 = 27;
 
 fn put_message(out: &mut Vec<u8>, message: &Message) -> u8 {
     match message {
@@ -145,6 +146,12 @@ fn put_about_rows(out: &mut Vec<u8>, message: &Message) -> u8 {
         Message::Ended { write, outcome } => {
             put_write(out, *write);
             numbers(out, ENDED, &[*outcome as u64])
+        }
+        Message::EndWanted { to, numbers } => {
+            out.extend(to.0.to_le_bytes());
+            put_count(out, numbers.len());
+            numbers.iter().for_each(|number| put_varint(out, *number));
+            END_WANTED
         }
         Message::Get { wanted } => {
             put_count(out, wanted.len());
@@ -311,6 +318,10 @@ fn about_rows(kind: u8, body: &mut Reader<'_>) -> Result<Message, Malformed> {
             Message::Refused { to, number, attempt: attempt(body)? }
         }
         END => Message::End { number: body.varint()?, outcome: outcome(body)? },
+        END_WANTED => {
+            let to = body.incarnation()?;
+            Message::EndWanted { to, numbers: repeat(body, 1, Reader::varint)? }
+        }
         ENDED => Message::Ended { write: write(body)?, outcome: outcome(body)? },
         GET => Message::Get {
             wanted: repeat(body, 13, |body| {
@@ -467,6 +478,7 @@ mod tests {
             end(Outcome::Unknown),
             end(Outcome::Refused),
             Message::Ended { write, outcome: Outcome::Settled },
+            Message::EndWanted { to, numbers: vec![0, 1 << 50] },
             Message::Get { wanted: vec![(1, key.clone()), (2, key.clone())] },
             Message::Pull { number, key },
             Message::Pulled { to, number, cached: None },

@@ -23,6 +23,11 @@ use crate::message::{Detail, Message, Outcome, Scope};
 pub struct Writes {
     next: u64,
     open: BTreeMap<u64, Write>,
+    /// How those have ended, of the last, that have not settled. A number that is neither here nor
+    /// open has settled: so the many that do cost nothing.
+    otherwise: BTreeMap<u64, Outcome>,
+    /// How these have ended is not known any more, up to this number.
+    forgotten: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -61,6 +66,9 @@ struct Ask {
     /// The end of the permit; for a DROP any number.
     granted: Option<Time>,
 }
+
+/// So many writes are remembered that have not settled.
+const MOST_REMEMBERED: usize = 65_536;
 
 /// A message of this module to a member.
 pub type Outgoing = (MemberId, Message);
@@ -239,9 +247,29 @@ impl Writes {
         self.finish(number, Outcome::Refused, map)
     }
 
+    /// How a write has ended. `None`: it has not, or it is not known any more.
+    pub fn ended(&self, number: u64) -> Option<Outcome> {
+        if number > self.next || number <= self.forgotten || self.open.contains_key(&number) {
+            return None;
+        }
+        Some(self.otherwise.get(&number).copied().unwrap_or(Outcome::Settled))
+    }
+
+    fn remember(&mut self, number: u64, outcome: Outcome) {
+        if outcome == Outcome::Settled {
+            return;
+        }
+        self.otherwise.insert(number, outcome);
+        if self.otherwise.len() > MOST_REMEMBERED {
+            let first = self.otherwise.pop_first().map_or(0, |(number, _)| number);
+            self.forgotten = first.max(self.forgotten);
+        }
+    }
+
     /// All hear of the end whom a BEGIN was sent to, and who has come by their permits since.
     fn finish(&mut self, number: u64, outcome: Outcome, map: &Map) -> Vec<Outgoing> {
         let Some(mut write) = self.open.remove(&number) else { return Vec::new() };
+        self.remember(number, outcome);
         if map.version != write.begun {
             let owners: Vec<_> = write.scopes.iter().filter_map(|scope| scope.owner(map)).collect();
             owners.into_iter().for_each(|owner| write.tell(owner));
@@ -535,6 +563,31 @@ mod tests {
             let whom: Vec<_> = told.iter().map(|(to, _)| *to).collect();
             assert_eq!(whom, if moves { vec![OWNER, OTHER] } else { vec![OWNER] });
         }
+    }
+
+    /// Owners ask for an END that they have not got.
+    #[test]
+    fn how_a_write_has_ended_is_known_until_many_others_have_not_settled() {
+        let (mut writes, map) = (Writes::default(), two_owners());
+        let end = |writes: &mut Writes, outcome| {
+            step(0, |io| {
+                writes.begin(7, (vec![Scope::Token(1)], Detail::from([])), &map, io);
+                Vec::new()
+            });
+            assert_eq!(writes.ended(writes.next), None, "it is under way");
+            writes.finish(writes.next, outcome, &map)
+        };
+        for outcome in [Outcome::Settled, Outcome::Unknown, Outcome::Weak, Outcome::Refused] {
+            end(&mut writes, outcome);
+            assert_eq!(writes.ended(writes.next), Some(outcome));
+        }
+        assert_eq!(writes.ended(5), None, "nobody has written it");
+        for _ in 0..MOST_REMEMBERED {
+            end(&mut writes, Outcome::Unknown);
+        }
+        assert_eq!(writes.ended(1), None, "it may have ended as its neighbours have");
+        assert_eq!([4, 5].map(|n| writes.ended(n)), [None, Some(Outcome::Unknown)]);
+        assert_eq!(writes.otherwise.len(), MOST_REMEMBERED);
     }
 
     /// Nobody else waits for it, and its number may be asked for again.

@@ -1,8 +1,8 @@
 //! Both sides of a move, as custody sees it.
 //!
 //! 1. The old owner does not answer for the shards any more ([`Custody::stop_answering`]).
-//! 2. It waits a moment for the writes of these shards that it has granted: then nobody need be told
-//!    how they end.
+//! 2. It waits a moment for the writes of these shards that it has granted: then nobody need be
+//!    told how they end.
 //! 3. It takes the snapshot ([`Custody::snapshot`]). Writes that are still under way are in it.
 //! 4. The new owner keeps it ([`Custody::receive`]), and believes it once the shard has moved.
 //! 5. A write ends that was under way. The new owner hears of it from the writer, and from the old

@@ -58,6 +58,10 @@ pub struct Alone {
     pub parted: Vec<Vec<ShardState>>,
     /// Whom it has told how a write ended that it had handed over.
     pub passed_on: Vec<(MemberId, Outcome)>,
+    /// Which writes it has asked others for.
+    pub asked_for: Vec<(MemberId, Vec<u64>)>,
+    /// How it has told others that its writes have ended.
+    pub told: Vec<(MemberId, u64, Outcome)>,
     random: u128,
     rows: Box<dyn Rows>,
 }
@@ -91,6 +95,8 @@ impl Alone {
             wanted: 0,
             parted: Vec::new(),
             passed_on: Vec::new(),
+            asked_for: Vec::new(),
+            told: Vec::new(),
             random,
             rows: Box::new(rows),
         }
@@ -139,6 +145,8 @@ impl Alone {
                 Message::HandoverWanted { .. } => self.wanted += 1,
                 Message::Handover { states, .. } => self.parted.push(states),
                 Message::Ended { outcome, .. } => self.passed_on.push((to, outcome)),
+                Message::EndWanted { numbers, .. } => self.asked_for.push((to, numbers)),
+                Message::End { number, outcome } => self.told.push((to, number, outcome)),
                 _ => {}
             },
             _ => {}

@@ -1,12 +1,17 @@
 //! What a member does as time passes, and when the map is read or changed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Member;
+use crate::identity::Identity;
 use crate::io::{Action, Io, TransactionResult};
 use crate::lookup::Asker;
 use crate::map::Map;
 use crate::message::Message;
+
+/// The most writes of one question for their ends.
+const MOST_ASKED: usize = 1_000;
 
 impl Member {
     /// Time has passed. To be called some twenty times a second.
@@ -22,6 +27,7 @@ impl Member {
         self.ping(io);
         self.judge(io);
         self.ask_for_shards(io);
+        self.ask_for_ends(io);
         self.give_up_writes(io);
         self.advance_writes(io);
         self.lookups.pulls_overdue(&self.config, io);
@@ -144,6 +150,20 @@ impl Member {
     }
 
     /// Brings every write on as far as it goes.
+    /// Asks the writers of permits that stay open how their writes have ended.
+    fn ask_for_ends(&mut self, io: &mut Io<'_>) {
+        let mut of: BTreeMap<Identity, Vec<u64>> = BTreeMap::new();
+        for write in self.custody.overdue(io.now, &self.config) {
+            of.entry(write.process).or_default().push(write.number);
+        }
+        for (process, all) in of {
+            for numbers in all.chunks(MOST_ASKED) {
+                let (to, numbers) = (process.incarnation, numbers.to_vec());
+                self.send(process.id, Message::EndWanted { to, numbers }, io);
+            }
+        }
+    }
+
     fn give_up_writes(&mut self, io: &mut Io<'_>) {
         let Some(map) = self.map.clone() else { return };
         for number in self.writes.numbers() {

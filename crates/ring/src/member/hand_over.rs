@@ -4,8 +4,8 @@
 //!    this one does not answer for them.
 //! 2. Writes of them that are under way have a moment to end.
 //! 3. The snapshot is sent, with the writes that have not ended. The new owner keeps their permits.
-//! 4. When such a write ends the new owner hears of it from this one. Else its row would be uncached
-//!    for a hold, each time its shard moves: the row that is written most.
+//! 4. When such a write ends the new owner hears of it from this one. Else its row would be
+//!    uncached for a hold, each time its shard moves: the row that is written most.
 //!
 //! If the version moves on meanwhile nothing is sent, and the shards are answered for again. Who
 //! asks under a version that this member has not seen yet is asked for it, and has not asked in
@@ -86,6 +86,7 @@ mod tests {
 
     use super::super::alone::{Alone, ME, OTHER, TICK, map};
     use super::*;
+    use crate::identity::Incarnation;
     use crate::message::{Detail, Outcome, Scope, ShardState};
 
     const TOKEN: i64 = 7;
@@ -142,6 +143,31 @@ mod tests {
         for _ in 0..2 {
             owner.say(OTHER, Message::End { number: 1, outcome: Outcome::Settled });
             assert_eq!(owner.passed_on, [(OTHER, Outcome::Settled)], "its map is old still");
+        }
+    }
+
+    /// The link may have ended that its END was sent on.
+    #[test]
+    fn a_writer_is_asked_for_an_end_that_does_not_come_and_says_it_again() {
+        let mut owner = asked();
+        owner.run(2 * owner.member.config.lease);
+        assert_eq!(owner.asked_for, [(OTHER, vec![1])]);
+
+        let mut map = map(&[(OTHER, "a"), (ME, "a")]);
+        map.give(0, Some(OTHER));
+        let mut writer = Alone::new("a", map);
+        writer.run(70_000_000);
+        let refuse = |member: &mut Member, io: &mut Io<'_>| {
+            member.write(7, vec![Scope::Token(TOKEN)], Detail::default(), io);
+            member.refuse_waiting(0, io);
+        };
+        writer.act(refuse);
+        let said = (OTHER, 1, Outcome::Refused);
+        assert_eq!(writer.told, [said]);
+        let life = writer.member.life();
+        for (to, numbers, times) in [(life, vec![1, 2], 2), (Incarnation(77), vec![1], 2)] {
+            writer.say(OTHER, Message::EndWanted { to, numbers });
+            assert_eq!(writer.told, vec![said; times], "once, and not of another process");
         }
     }
 

@@ -63,7 +63,8 @@ impl Member {
         }
     }
 
-    /// Answers to what this process has asked. Those to an earlier process of it say nothing.
+    /// Answers to what this process has asked, and questions for its writes. Those to an earlier
+    /// process of it say nothing.
     fn handle_answer(&mut self, envelope: Envelope, io: &mut Io<'_>) {
         let from = envelope.from;
         let sender = envelope.sender();
@@ -74,6 +75,14 @@ impl Member {
                 let duration = duration.min(self.config.lease);
                 self.writes.answered(number, from, attempt, duration);
                 self.advance_write(number, io);
+            }
+            Message::EndWanted { to, numbers } if ours(to) => {
+                for number in numbers {
+                    if let Some(outcome) = self.writes.ended(number) {
+                        coverage_mark!(EndSaidAgain);
+                        self.send(from, Message::End { number, outcome }, io);
+                    }
+                }
             }
             Message::Dropped { to, number, attempt } if ours(to) => {
                 self.writes.answered(number, from, attempt, 0);

@@ -106,7 +106,8 @@ impl World {
         let now = self.now;
         let cut = self.cuts.iter().any(|(f, t, until)| (*f, *t) == (from, to) && *until > now);
         let rates = self.plan.rates;
-        if cut || self.rate(rates.lost) {
+        let is_end = matches!(envelope.message, Message::End { .. } | Message::Ended { .. });
+        if cut || is_end && now < self.lost_ends || self.rate(rates.lost) {
             return;
         }
         let mut envelope = envelope;

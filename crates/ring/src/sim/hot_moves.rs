@@ -1,6 +1,6 @@
 //! A row moves while it is written, in the calm. Its new owner has no hold of it when the write is
 //! over: a row that is written all the time would be uncached for that long after each move. Some
-//! writes take longer than a move waits for them.
+//! writes take longer than a move waits for them, and what is said of the end of some is lost.
 
 use super::event::{Event, Input};
 use super::plan::Plan;
@@ -14,8 +14,10 @@ use crate::message::Scope;
 const HOT: usize = 0;
 /// The database takes so long for a write at most.
 const SLOWEST: Time = 900 * MS;
+/// For so long what is said of ends is lost. Then nobody has asked for one yet.
+const LOST: Time = 950 * MS;
 /// By then the write has ended, and the map has changed or not.
-const SETTLED: Time = 2_000 * MS;
+const SETTLED: Time = 2_500 * MS;
 
 /// Makes some of the runs longer that are judged. What is drawn is drawn apart, so that other seeds
 /// have the runs of before. A write of everything may wait for others while the shard waits for it:
@@ -44,6 +46,9 @@ impl World {
         let taker = self.random.pick(&takers);
         if self.random.permille(500) {
             self.slow_write = self.random.below(SLOWEST);
+        }
+        if self.random.permille(300) {
+            self.lost_ends = self.now + LOST;
         }
         self.client_write(writer, HOT, Extent::One, false);
         let (soon, life) = (self.random.below(6 * MS), self.nodes[taker].life);

@@ -104,6 +104,8 @@ pub struct World {
     pub moved_written: Time,
     /// So much later the database answers the next write.
     pub slow_write: Time,
+    /// Until then what is said of the ends of writes is lost.
+    pub lost_ends: Time,
     /// Set while one member alone is in trouble.
     pub spared: Option<Spared>,
 }
@@ -135,6 +137,7 @@ impl World {
             refused_writes: RefusedWrites::default(),
             moved_written: 0,
             slow_write: 0,
+            lost_ends: 0,
             spared: None,
             config: Arc::new(plan.config.clone()),
             plan,
