@@ -19,11 +19,11 @@ use std::mem::take;
 use crate::config::{Config, Time};
 use crate::dirty::DirtyBits;
 use crate::gates::Gates;
-use crate::identity::{MemberId, RingId};
+use crate::identity::{MemberId, PermitKey, RingId};
 use crate::io::{Rows, WriteBody};
 use crate::map::{Map, Standing, shard_of};
 use crate::message::{Outcome, RowKey, Scope, ShardState};
-use crate::permit::{PermitKey, Permits};
+use crate::permit::Permits;
 use crate::terms::{Carried, FillTerms};
 use crate::unseen::{Unseen, hold_of};
 

@@ -1,4 +1,4 @@
-//! Who a member is.
+//! Who a member is, and whose a write is.
 
 use std::fmt;
 
@@ -23,6 +23,15 @@ pub struct Identity {
     pub id: MemberId,
     /// Which of its lives.
     pub incarnation: Incarnation,
+}
+
+/// A write: the process that sends it, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PermitKey {
+    /// The process.
+    pub process: Identity,
+    /// Counted by it.
+    pub number: u64,
 }
 
 impl fmt::Debug for MemberId {

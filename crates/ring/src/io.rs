@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use crate::config::Time;
-use crate::identity::{Incarnation, MemberId};
+use crate::identity::{Incarnation, MemberId, PermitKey};
 use crate::map::Map;
 use crate::message::{Detail, Envelope, Outcome, RowKey, Scope};
-use crate::permit::PermitKey;
 
 /// What BEGIN and DROP say of a write: whose rows it may change.
 #[derive(Debug, Clone, Copy)]

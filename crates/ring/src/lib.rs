@@ -61,7 +61,7 @@ mod write;
 
 pub use config::{Config, Time};
 pub use custody::{Durable, Kept, KeptShards};
-pub use identity::{Identity, Incarnation, MemberId, RingId};
+pub use identity::{Identity, Incarnation, MemberId, PermitKey, RingId};
 pub use io::{Action, FailReason, Io, ReadSource, Rows, TransactionResult, WriteBody, WriteResult};
 pub use join::Founding;
 pub use link::{Credit, Frame, Hello, Link, LinkError};
@@ -69,7 +69,6 @@ pub use malformed::Malformed;
 pub use map::{Map, MemberEntry, Profile, SHARDS, Setting, Shard, Standing};
 pub use member::Member;
 pub use message::{Answer, Detail, Envelope, Message, Outcome, RowKey, Scope};
-pub use permit::PermitKey;
 pub use schema::SchemaVersion;
 pub use settings::{Agreement, Difference, differences};
 pub use takeover::Suspicion;

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use crate::config::Time;
-use crate::identity::{Identity, Incarnation, MemberId, RingId};
+use crate::identity::{Identity, Incarnation, MemberId, PermitKey, RingId};
 use crate::map::Map;
-use crate::permit::PermitKey;
 use crate::schema::SchemaVersion;
 
 /// A row: the token of its partition and its key.

@@ -14,20 +14,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::config::{Config, Time};
 use crate::gates::Gates;
-use crate::identity::Identity;
+use crate::identity::PermitKey;
 use crate::message::{Outcome, Scope};
 
 /// The longest time between two questions for one END.
 const MOST_PAUSE: Time = 60_000_000;
-
-/// A write: the process that sends it, and its number there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PermitKey {
-    /// The process.
-    pub process: Identity,
-    /// Counted by it.
-    pub number: u64,
-}
 
 #[derive(Debug, Default, Clone)]
 pub struct Permits {
@@ -217,7 +208,7 @@ impl Permits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::{Incarnation, MemberId};
+    use crate::identity::{Identity, Incarnation, MemberId};
 
     #[test]
     fn a_question_that_comes_after_its_end_closes_nothing() {

@@ -13,14 +13,13 @@
 
 use std::sync::Arc;
 
-use crate::identity::{Identity, Incarnation, MemberId, RingId};
+use crate::identity::{Identity, Incarnation, MemberId, PermitKey, RingId};
 use crate::malformed::Malformed;
 use crate::map::Map;
 #[cfg(test)]
 use crate::message::Detail;
 use crate::message::{Answer, Envelope, Message, Outcome, RowKey, Scope, ShardState};
 use crate::packed::{Reader, put_varint};
-use crate::permit::PermitKey;
 use crate::schema::SchemaVersion;
 
 const FORMAT: u8 = 2;

@@ -14,10 +14,9 @@
 
 use crate::config::{Config, Time};
 use crate::custody::{Custody, Received};
-use crate::identity::MemberId;
+use crate::identity::{MemberId, PermitKey};
 use crate::map::Map;
 use crate::message::{Outcome, Scope, ShardState};
-use crate::permit::PermitKey;
 
 /// Whether that member owns the shard.
 fn owns(map: &Map, me: MemberId, shard: u16) -> bool {

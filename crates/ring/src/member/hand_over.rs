@@ -12,10 +12,10 @@
 //! vain.
 
 use super::Member;
+use crate::identity::PermitKey;
 use crate::io::Io;
 use crate::message::{Envelope, Message, Outcome};
 use crate::parting::Parting;
-use crate::permit::PermitKey;
 
 impl Member {
     /// HANDOVER is wanted: only under the version that the asker has. It may be newer than ours.

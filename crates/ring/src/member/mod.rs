@@ -26,6 +26,8 @@ use crate::config::{Config, Time};
 use crate::custody::{Custody, Durable};
 use crate::drift::Drifts;
 use crate::handover::Handover;
+#[cfg(test)]
+use crate::identity::PermitKey;
 use crate::identity::{Identity, Incarnation, MemberId, RingId};
 use crate::io::{Action, Io};
 use crate::join::{Founding, Join};
@@ -34,8 +36,6 @@ use crate::lookup::Lookups;
 use crate::map::{Map, Profile, Setting};
 use crate::message::{Envelope, Message};
 use crate::parting::Parting;
-#[cfg(test)]
-use crate::permit::PermitKey;
 use crate::promise::Promises;
 use crate::schema::SchemaVersion;
 use crate::settings::{Agreement, agreement};

@@ -1,10 +1,9 @@
 //! Messages of other members: which handler each goes to.
 
 use super::Member;
-use crate::identity::{Incarnation, MemberId};
+use crate::identity::{Incarnation, MemberId, PermitKey};
 use crate::io::{Io, WriteBody};
 use crate::message::{Envelope, Message, ShardState};
-use crate::permit::PermitKey;
 use crate::schema::SchemaVersion;
 
 impl Member {

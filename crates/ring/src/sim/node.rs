@@ -6,11 +6,11 @@ use super::event::Input;
 use super::plot::MS;
 use crate::config::Time;
 use crate::custody::{Durable, Kept};
+use crate::identity::PermitKey;
 use crate::io::{Action, Rows, WriteBody};
 use crate::map::Setting;
 use crate::member::Member;
 use crate::message::{Outcome, RowKey, Scope};
-use crate::permit::PermitKey;
 
 /// The settings of a member.
 pub fn settings(caches: bool) -> Vec<Setting> {

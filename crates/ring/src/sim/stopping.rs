@@ -7,7 +7,7 @@ use super::plot::{Extent, Fault, MS};
 use super::random::SimRandom;
 use super::world::{RefusedWrites, World};
 use crate::config::Time;
-use crate::permit::PermitKey;
+use crate::identity::PermitKey;
 
 /// In the calm a message takes no longer than a millisecond.
 const HEARS_WITHIN: Time = 10 * MS;

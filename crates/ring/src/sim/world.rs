@@ -12,12 +12,11 @@ use super::plot::{MS, Trap};
 use super::random::SimRandom;
 use crate::config::Time;
 use crate::custody::Durable;
-use crate::identity::MemberId;
+use crate::identity::{MemberId, PermitKey};
 use crate::io::{Action, Io};
 use crate::map::Profile;
 use crate::member::Member;
 use crate::message::{Detail, RowKey};
-use crate::permit::PermitKey;
 use crate::schema::SchemaVersion;
 use crate::settings::Agreement;
 
