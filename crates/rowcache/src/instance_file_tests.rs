@@ -202,3 +202,19 @@ fn a_ring_never_counts_by_a_clock_that_is_ahead() {
     assert_eq!((why, member.clock_ahead()), (None, 0));
     fs::remove_dir_all(dir).unwrap();
 }
+
+/// After a restart of the machine the file of tables may say what an earlier one said.
+#[test]
+fn no_stop_is_clean_while_the_file_of_tables_is_not_durable() {
+    let dir = directory("tables");
+    InstanceFile::open(&dir, &present(1_000)).unwrap();
+    let before = fs::read_to_string(dir.join(FILE)).unwrap();
+    let tables = dir.join(noted_tables::FILE);
+    std::os::unix::fs::symlink(&tables, &tables).unwrap();
+    assert!(note_clean_stop(&dir, 1_000, 1_000_000).is_err(), "it cannot be opened");
+    assert_eq!(fs::read_to_string(dir.join(FILE)).unwrap(), before);
+    fs::remove_file(&tables).unwrap();
+    note_clean_stop(&dir, 1_000, 1_000_000).unwrap();
+    assert!(fs::read_to_string(dir.join(FILE)).unwrap().contains("ended_at"));
+    fs::remove_dir_all(dir).unwrap();
+}

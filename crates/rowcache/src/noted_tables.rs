@@ -22,7 +22,8 @@
 //! | a release without the file runs | only the engine's very next opening believes the file |
 //! | it is missing, damaged, or of another cache | no table was known: rows of all are dropped |
 //!
-//! It is written where the set of ids changes, and once at each start.
+//! It is written where the set of ids changes, and once at each start. What fails is
+//! [tried again](NotedTables::try_again): the newest snapshot is the same until the next is noted.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -33,6 +34,7 @@ use afterglow_engine::device::area::replace_file;
 use afterglow_engine::format::checksum;
 use uuid::Uuid;
 
+use crate::clock::Millis;
 use crate::row_cache::RowCache;
 use crate::write_scope::group_of;
 
@@ -40,6 +42,8 @@ const MAGIC: &[u8; 8] = b"agtabl01";
 /// The file's name in the data directory.
 pub const FILE: &str = "tables";
 const ID: usize = 16;
+/// Between two attempts to write it.
+const RETRY: Millis = 2_000;
 
 /// One opening of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +88,15 @@ pub struct NotedTables {
     is_written: bool,
     /// Groups of tables that it names and should not: intents say that their rows are not dropped.
     owed: BTreeSet<u32>,
+    /// What it should say and does not: it could not be written.
+    unwritten: Option<Unwritten>,
+}
+
+#[derive(Debug)]
+struct Unwritten {
+    tables: BTreeSet<Uuid>,
+    /// No attempt before this.
+    again_at: Millis,
 }
 
 impl NotedTables {
@@ -96,7 +109,10 @@ impl NotedTables {
         };
         // If it cannot be written, the next run does not believe it.
         let is_written = why.is_none() && write(&path, opening, &noted).is_ok();
-        (NotedTables { path, opening, noted, is_written, owed: BTreeSet::new() }, why)
+        let unwritten = (why.is_none() && !is_written)
+            .then(|| Unwritten { tables: noted.clone(), again_at: 0 });
+        let owed = BTreeSet::new();
+        (NotedTables { path, opening, noted, is_written, owed, unwritten }, why)
     }
 
     /// Whether the file has a table. Of one that it lacks, rows of an earlier run may be cached
@@ -108,30 +124,51 @@ impl NotedTables {
     /// Takes the tables of the snapshot that is about to be the newest. Rows of those that have
     /// appeared are dropped already.
     pub fn note<W>(&mut self, tables: BTreeSet<Uuid>, cache: &RowCache<W>) {
-        if self.is_written && tables == self.noted {
-            // Those that went and are back: their rows are dropped, and the file has them rightly.
-            return self.settle(cache);
+        if let Err(error) = self.attempt(tables, cache) {
+            tracing::warn!(
+                %error,
+                file = %self.path.display(),
+                "the tables of the newest schema cannot be noted: make room for the file, or make it writable. It is tried again every \
+                 two seconds. Until then rows of tables that came or went are dropped at the next start"
+            );
         }
-        match write(&self.path, self.opening, &tables) {
-            Ok(()) => {
-                (self.noted, self.is_written) = (tables, true);
-                self.settle(cache);
-            }
-            Err(error) => {
-                let gone = self.noted.difference(&tables).map(|table| group_of(*table));
-                // Two tables may have one group.
-                let gone: BTreeSet<u32> = gone.filter(|group| !self.owed.contains(group)).collect();
-                let gone: Vec<u32> = gone.into_iter().collect();
-                cache.intent_log.begin_undropped(&gone);
-                self.owed.extend(gone);
-                tracing::warn!(
-                    %error,
-                    file = %self.path.display(),
-                    "the tables of the newest schema cannot be noted: make room for the file, or make it writable. It is tried again at the \
-                     next change of the schema. Until then rows of tables that came or went are dropped at the next start"
-                );
-            }
+    }
+
+    /// Tries again what could not be written, if it is time to. To be called often.
+    pub fn try_again<W>(&mut self, cache: &RowCache<W>) {
+        let now = cache.clock().now();
+        let due = self.unwritten.take_if(|unwritten| unwritten.again_at <= now);
+        if let Some(Unwritten { tables, .. }) = due
+            && self.attempt(tables, cache).is_ok()
+        {
+            tracing::info!("the tables of the newest schema are noted");
         }
+    }
+
+    fn attempt<W>(&mut self, tables: BTreeSet<Uuid>, cache: &RowCache<W>) -> io::Result<()> {
+        // Those that went and are back: their rows are dropped, and the file has them rightly.
+        if !self.is_written || tables != self.noted {
+            if let Err(error) = write(&self.path, self.opening, &tables) {
+                self.owe(&tables, cache);
+                let again_at = cache.clock().now() + RETRY;
+                self.unwritten = Some(Unwritten { tables, again_at });
+                return Err(error);
+            }
+            (self.noted, self.is_written) = (tables, true);
+        }
+        self.unwritten = None;
+        self.settle(cache);
+        Ok(())
+    }
+
+    /// Intents say which tables the file should lack.
+    fn owe<W>(&mut self, tables: &BTreeSet<Uuid>, cache: &RowCache<W>) {
+        let gone = self.noted.difference(tables).map(|table| group_of(*table));
+        // Two tables may have one group.
+        let gone: BTreeSet<u32> = gone.filter(|group| !self.owed.contains(group)).collect();
+        let gone: Vec<u32> = gone.into_iter().collect();
+        cache.intent_log.begin_undropped(&gone);
+        self.owed.extend(gone);
     }
 
     /// The file names no table that it should lack.

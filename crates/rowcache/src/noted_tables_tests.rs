@@ -76,9 +76,18 @@ fn a_file_that_is_not_there_is_as_durable_as_one_that_is() {
     assert!(sync(&dir.path().join("nowhere")).is_err());
 }
 
+/// The file is written beside its last version.
+fn let_write(dir: &Path, can: bool) {
+    let spare = dir.join(format!("{FILE}.new"));
+    let _ = fs::remove_file(&spare);
+    let _ = fs::remove_dir(&spare);
+    if !can {
+        fs::create_dir(&spare).unwrap();
+    }
+}
+
 #[test]
 fn while_it_cannot_be_written_intents_name_what_it_should_lack() {
-    let spare = format!("{FILE}.new");
     // Sets of tables in their order, and whether each can be noted; which the file has at the end,
     // and what the next start drops.
     type Case = (&'static [(&'static [u128], bool)], &'static [u128], &'static [u128]);
@@ -98,12 +107,7 @@ fn while_it_cannot_be_written_intents_name_what_it_should_lack() {
         let cache: Arc<RowCache<()>> = cache_of_boot(1, &engine, &intents, &TestClock::new());
         let (mut tables, _) = NotedTables::open(dir.path(), opening(5));
         for (now, can) in steps {
-            let spare = dir.path().join(&spare);
-            let _ = fs::remove_file(&spare);
-            let _ = fs::remove_dir(&spare);
-            if !can {
-                fs::create_dir(&spare).unwrap();
-            }
+            let_write(dir.path(), *can);
             tables.note(ids(now), &cache);
         }
         drop((tables, cache));
@@ -134,4 +138,66 @@ fn it_is_written_where_the_tables_change_and_once_at_each_start() {
         [&[][..], &[], &[1], &[1], &[2], &[1, 2], &[1, 2]].map(note),
         [true, false, true, false, true, true, false]
     );
+}
+
+#[test]
+fn what_could_not_be_written_is_tried_again_in_time_and_then_no_more() {
+    let dir = TempDir::new().unwrap();
+    let (engine, path) = (open_engine(dir.path()), dir.path().join(FILE));
+    let intents = dir.path().join("intents");
+    let clock = TestClock::new();
+    let cache: Arc<RowCache<()>> = cache_of_boot(1, &engine, &intents, &clock);
+    let (mut tables, _) = NotedTables::open(dir.path(), opening(5));
+    tables.note(ids(&[1, 2]), &cache);
+    let noted = || decode(&fs::read(&path).unwrap()).unwrap();
+    let_write(dir.path(), false);
+    tables.note(ids(&[2, 3]), &cache);
+    let begun = cache.clock().now();
+    // It fails once more: the next attempt is as far from that.
+    for (after, can, written) in [
+        (RETRY - 1, true, false),
+        (RETRY, false, false),
+        (2 * RETRY - 1, true, false),
+        (2 * RETRY, true, true),
+    ] {
+        let_write(dir.path(), can);
+        clock.pass_millis(begun + after - cache.clock().now());
+        tables.try_again(&cache);
+        let expected = if written { ids(&[2, 3]) } else { ids(&[1, 2]) };
+        assert_eq!(noted(), (opening(5), expected), "{after}");
+    }
+    fs::remove_file(&path).unwrap();
+    clock.pass(60);
+    tables.try_again(&cache);
+    assert!(!path.exists(), "nothing is left to write");
+    drop((tables, cache));
+    let (_, unsettled) = IntentTable::open(&intents, 64, u64::MAX, true).unwrap();
+    assert!(unsettled.intents.is_empty(), "nothing is owed");
+}
+
+/// A change of the schema after one that could not be noted is noted instead of it.
+#[test]
+fn what_is_tried_again_is_the_newest() {
+    let dir = TempDir::new().unwrap();
+    let (engine, path) = (open_engine(dir.path()), dir.path().join(FILE));
+    let clock = TestClock::new();
+    let cache: Arc<RowCache<()>> = cache_of_boot(1, &engine, &dir.path().join("intents"), &clock);
+    write(&path, opening(4), &ids(&[1])).unwrap();
+    let_write(dir.path(), false);
+    let (mut tables, why) = NotedTables::open(dir.path(), opening(5));
+    assert!(why.is_none());
+    let noted = || decode(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(noted(), (opening(4), ids(&[1])));
+    let_write(dir.path(), true);
+    tables.try_again(&cache);
+    assert_eq!(noted(), (opening(5), ids(&[1])), "also before the first snapshot");
+    for (last, written) in [(&[1][..], &[1][..]), (&[4, 5], &[4, 5])] {
+        let_write(dir.path(), false);
+        tables.note(ids(&[1, 2]), &cache);
+        let_write(dir.path(), true);
+        tables.note(ids(last), &cache);
+        clock.pass(60);
+        tables.try_again(&cache);
+        assert_eq!(noted(), (opening(5), ids(written)));
+    }
 }

@@ -83,6 +83,21 @@ impl World {
     fn file(&self) -> std::path::PathBuf {
         self.directory.path().join(noted_tables::FILE)
     }
+
+    /// It is written beside its last version.
+    fn spare(&self) -> std::path::PathBuf {
+        self.directory.path().join(format!("{}.new", noted_tables::FILE))
+    }
+
+    /// From now on the file cannot be written.
+    fn block_file(&self) {
+        let _ = fs::remove_file(self.spare());
+        fs::create_dir(self.spare()).unwrap();
+    }
+
+    fn unblock_file(&self) {
+        fs::remove_dir(self.spare()).unwrap();
+    }
 }
 
 #[test]
@@ -158,31 +173,59 @@ fn no_row_is_stale_after_a_run_that_could_not_note_which_tables_it_knew() {
     {
         let world = World::new("ks.*=exclusive");
         world.run(End::Stop, |client| world.cache(client, "1"));
-        // It is written beside its last version.
-        let spare = world.directory.path().join(format!("{}.new", noted_tables::FILE));
-        let block = || {
-            let _ = fs::remove_file(&spare);
-            fs::create_dir(&spare).unwrap();
-        };
         if from_start {
-            block();
+            world.block_file();
             world.database.lack_table(Some("ks.t"));
         }
         world.run(end, |client| {
             if !from_start {
                 // The file is of this run, and has the table.
-                block();
+                world.block_file();
                 world.database.lack_table(Some("ks.t"));
                 direct(&world.database, "CREATE TABLE ks.more (k text PRIMARY KEY, v text)");
                 wait_until("the table is not known any more", || world.read(client, "a").0 == 1);
             }
             world.write_unknown(client, "2");
         });
-        fs::remove_dir(&spare).unwrap();
+        world.unblock_file();
         world.database.lack_table(None);
         let read = world.run(End::Stop, |client| world.read(client, "a"));
         assert_eq!(read, (1, Some("2".to_owned())), "from the start: {from_start}, {end:?}");
     }
+}
+
+/// Another change of the schema may be long in coming.
+#[test]
+fn tables_that_could_not_be_noted_are_noted_once_they_can_be() {
+    let world = World::new("ks.*=exclusive");
+    world.run(End::Stop, |client| {
+        world.block_file();
+        let before = fs::read(world.file()).unwrap();
+        direct(&world.database, "CREATE TABLE ks.more (k text PRIMARY KEY, v text)");
+        wait_until("the schema is known", || {
+            let reads = world.database.reads();
+            client.run("SELECT v FROM ks.more WHERE k = 'a'");
+            world.database.reads() == reads
+        });
+        assert!(fs::read(world.file()).unwrap() == before, "it can be written");
+        world.unblock_file();
+        let one_more = before.len() + 16;
+        wait_until("it is written", || fs::read(world.file()).unwrap().len() == one_more);
+    });
+    // From the start: the run ends before there is a snapshot.
+    world.run(End::Stop, |client| world.cache(client, "1"));
+    world.block_file();
+    world.database.set_down(true);
+    let before = fs::read(world.file()).unwrap();
+    let setup = Setup::new(world.directory.path(), &world.database, world.policy);
+    let node = setup.start_without_lease();
+    assert!(fs::read(world.file()).unwrap() == before, "it can be written");
+    world.unblock_file();
+    wait_until("it is written", || fs::read(world.file()).unwrap() != before);
+    node.stop();
+    world.database.set_down(false);
+    let read = world.run(End::Stop, |client| world.read(client, "a"));
+    assert_eq!(read, (0, Some("1".to_owned())));
 }
 
 /// Nothing is planned before the first snapshot. What is written then drops everything.

@@ -22,9 +22,10 @@ use super::super::{Backend, Cluster, CqlShared, LeftNodes, NodeId};
 use super::FillWaiter;
 use super::own_query::{NoResult, call, execute, query, remedy};
 use super::ring::is_ring;
+use super::schema_change::note_tables_again;
 use super::setting::setting_of;
 use super::state::CachedState;
-use crate::config::LivePolicies;
+use crate::config::{LivePolicies, TablePolicies};
 use crate::metrics::{BackendMetrics, LeaseState};
 
 /// Pause between attempts to connect.
@@ -112,7 +113,7 @@ impl Keeper {
 
     async fn tick(&mut self) {
         let (generation, policies) = self.policies.current();
-        self.claims.tick(generation, || policies_text(&policies));
+        look_around(&mut self.claims, &self.shared, (generation, &policies));
         if self.policies.current().1.any_exclusive() {
             self.keep_lease().await;
         } else {
@@ -333,8 +334,19 @@ impl Keeper {
     }
 }
 
+/// What any keeper does at each look: it finds new policies, and tries again what could not be
+/// written.
+pub(super) fn look_around(
+    claims: &mut Claims<FillWaiter>,
+    shared: &CachedState,
+    (generation, policies): (u64, &TablePolicies),
+) {
+    claims.tick(generation, || policies_text(policies));
+    note_tables_again(shared);
+}
+
 /// The policies as text that differs whenever they do.
-pub(super) fn policies_text(policies: &crate::config::TablePolicies) -> String {
+pub(super) fn policies_text(policies: &TablePolicies) -> String {
     let rules: Vec<String> = policies.rules.iter().map(ToString::to_string).collect();
     rules.join("\n")
 }

@@ -76,6 +76,11 @@ pub(super) fn note_tables(shared: &CachedState, now: &Schema) {
     shared.tables.lock().note(ours.collect(), &shared.cache);
 }
 
+/// Notes them again where that failed.
+pub(super) fn note_tables_again(shared: &CachedState) {
+    shared.tables.lock().try_again(&shared.cache);
+}
+
 /// Nodes may lack the last change of the schema for a while, and coordinate all the same. Some
 /// changes show in what such a node does until it has them, though not in its answer's form:
 ///

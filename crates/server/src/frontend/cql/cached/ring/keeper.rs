@@ -24,7 +24,7 @@ use super::unconfirmed::{Confirmation, Told, reason};
 use crate::config::LivePolicies;
 use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::cached::FillWaiter;
-use crate::frontend::cql::cached::keeper::{StopRequest, policies_text};
+use crate::frontend::cql::cached::keeper::{StopRequest, look_around};
 use crate::frontend::cql::cached::own_query::{NoResult, remedy};
 use crate::frontend::cql::cached::state::CachedState;
 use crate::frontend::cql::ring_view::view::RingView;
@@ -201,7 +201,7 @@ impl RingKeeper {
 
     fn tick(&mut self) {
         let (generation, policies) = self.policies.current();
-        self.claims.tick(generation, || policies_text(&policies));
+        look_around(&mut self.claims, &self.shared, (generation, &policies));
         self.ring.set_settings(generation, || settings_of(&policies, self.hold));
         self.say_what_differs();
         self.say_what_drifts();
