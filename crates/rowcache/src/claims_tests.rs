@@ -45,7 +45,7 @@ impl House {
             lease: LeaseTimes { lease: Duration::from_secs(60), margin: Duration::from_secs(5) },
             clock: self.clock.clone(),
         });
-        let (claims, _) = claims.unwrap();
+        let claims = claims.unwrap();
         claims.cache().suspend(false);
         claims
     }

@@ -40,8 +40,8 @@
 //!   are held again ([`RowCache::new`]);
 //! - the identity, the claim and the lease epochs ([`instance_file::InstanceFile::open`]). Claim
 //!   and epochs count only after a short absence in the same boot under the same policies;
-//! - the tables that the last run knew ([`noted_tables::NotedTables::open`]): rows of others are
-//!   dropped by the first snapshot of the schema that has them.
+//! - the tables that the last run knew ([`restart::tables_of_last_run`], before it): rows of others
+//!   are dropped by the first snapshot of the schema that has them.
 //!
 //! [`RowCache`]: row_cache::RowCache
 //! [`RowCache::new`]: row_cache::RowCache::new

@@ -1,4 +1,5 @@
-//! Restart: what survives a crash. [`start`] takes over from the last run in a data directory.
+//! Restart: what survives a crash. [`tables_of_last_run`] and then [`start`] take over from the
+//! last run in a data directory.
 //!
 //! | what | where | still valid after |
 //! |---|---|---|
@@ -103,14 +104,31 @@ pub fn look(data_dir: &Path) -> Result<Option<IntentDoubt>, StartError> {
     Ok(IntentTable::look(&path))
 }
 
-/// Takes over from the last run in the data directory. Returns the cache of rows, which serves
-/// nothing yet, with its lease and claim, and the tables that the last run knew.
+/// The tables that the last run knew. To be called before anything can fail: only the engine's very
+/// next opening believes what the last one noted. A start that fails later has changed no rows, and
+/// leaves the intents for the next.
+pub fn tables_of_last_run(engine: &Cache, data_dir: &Path) -> NotedTables {
+    let found = engine.opening();
+    let opening = EngineOpening { cache: Uuid::from_bytes(found.cache), number: found.number };
+    let (tables, why) = NotedTables::open(data_dir, opening);
+    let expected = data_dir.join(instance_file::FILE).exists();
+    if let Some(why) = why.filter(|_| expected && !found.is_empty()) {
+        tracing::warn!(
+            %why,
+            "it is not known which tables the last run knew: all rows that it cached are dropped once, and cached again as they are read. \
+             Unless this comes again, there is nothing to be done"
+        );
+    }
+    tables
+}
+
+/// Takes over from the last run in the data directory, after [`tables_of_last_run`]. Returns the
+/// cache of rows, which serves nothing yet, with its lease and claim.
 ///
 /// # Errors
 /// When one of its files cannot be made.
-pub fn start<W>(start: Start<'_>) -> Result<(Claims<W>, NotedTables), StartError> {
+pub fn start<W>(start: Start<'_>) -> Result<Claims<W>, StartError> {
     let expected = start.data_dir.join(instance_file::FILE).exists();
-    let tables = noted_tables(&start, expected);
     // If the system does not say, every start counts as a boot.
     let boot = boot_id().map_or_else(|_| Uuid::new_v4(), |id| Uuid::from_bytes(id.0));
     let (generation, policies) = start.policies_now;
@@ -169,20 +187,5 @@ pub fn start<W>(start: Start<'_>) -> Result<(Claims<W>, NotedTables), StartError
         boot: boot.as_u64_pair().0 ^ ahead,
         weak_max_age: start.weak_max_age,
     });
-    Ok((Claims::new(cache, instance, generation, start.lease), tables))
-}
-
-/// `expected`: there was a run before.
-fn noted_tables(start: &Start<'_>, expected: bool) -> NotedTables {
-    let found = start.engine.opening();
-    let opening = EngineOpening { cache: Uuid::from_bytes(found.cache), number: found.number };
-    let (tables, why) = NotedTables::open(start.data_dir, opening);
-    if let Some(why) = why.filter(|_| expected && !found.is_empty()) {
-        tracing::warn!(
-            %why,
-            "it is not known which tables the last run knew: all rows that it cached are dropped once, and cached again as they are read. \
-             Unless this comes again, there is nothing to be done"
-        );
-    }
-    tables
+    Ok(Claims::new(cache, instance, generation, start.lease))
 }

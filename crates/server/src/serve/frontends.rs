@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use afterglow_engine::{Cache, Durability};
 use afterglow_memcache::Parting;
 use afterglow_memcache::auth::Users;
+use afterglow_rowcache::noted_tables::NotedTables;
 
 use super::certificates::TlsParts;
 use super::error::ServeError;
@@ -16,6 +17,7 @@ use crate::{
     config::{Config, DurabilityChoice, LivePolicies, Span, check_rereadable, private},
     frontend::cql::cached::{
         Cached, CachedConfig, Invalidator, Keeping, RingConfig, RingHandle, Times,
+        tables_of_last_run,
     },
     frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, RingSettings},
     frontend::memcache::{
@@ -92,6 +94,8 @@ impl FrontEnds {
         reactors: &Reactors,
     ) -> Result<Self, ServeError> {
         let Entrances { cql, ring, secrets, sockets, tls, users } = entrances;
+        // First of all: a front end that cannot start uses up an opening of the cache.
+        let cql = cql.map(|bound| (bound, tables_of_last_run(cache, &config.data_dir)));
         let memcache = match config.has_memcache() {
             true => {
                 let front_end = memcache(config, tls.memcache.clone(), users, cache, metrics);
@@ -100,9 +104,9 @@ impl FrontEnds {
             false => None,
         };
         let cql = match (cql, config.cql) {
-            (Some(bound), Some(listen)) => {
+            (Some((bound, tables)), Some(listen)) => {
                 let ring = ring.zip(secrets.clone());
-                let entrance = CqlEntrance { bound, listen, ring, tls: &tls };
+                let entrance = CqlEntrance { bound, tables, listen, ring, tls: &tls };
                 Some(open_cql(config, entrance, cache, policies, metrics, reactors)?)
             }
             _ => None,
@@ -204,6 +208,8 @@ impl FrontEnds {
 /// What the CQL front end needs of this machine.
 struct CqlEntrance<'a> {
     bound: Bound,
+    /// Those that the last run knew.
+    tables: NotedTables,
     /// As configured: the port may be 0.
     listen: std::net::SocketAddr,
     ring: Option<(Bound, Secrets)>,
@@ -212,14 +218,14 @@ struct CqlEntrance<'a> {
 
 fn open_cql(
     config: &Config,
-    CqlEntrance { bound, listen, ring, tls }: CqlEntrance<'_>,
+    CqlEntrance { bound, tables, listen, ring, tls }: CqlEntrance<'_>,
     cache: &Arc<Cache>,
     policies: &Arc<LivePolicies>,
     metrics: &Arc<Metrics>,
     reactors: &Reactors,
 ) -> Result<(CqlFrontEnd, Keeping), ServeError> {
     let (links, secrets) = ring.unzip();
-    let cached = Cached::open(&CachedConfig {
+    let cached = CachedConfig {
         engine: cache,
         data_dir: &config.data_dir,
         policies: policies.clone(),
@@ -231,7 +237,8 @@ fn open_cql(
         fill_hedge: config.fill_hedge,
         times: Times::default(),
         ring: secrets.and_then(|secrets| ring_config(config, secrets)),
-    })?;
+    };
+    let cached = Cached::open(&cached, tables)?;
     let front_end = CqlFrontEndConfig {
         listen,
         backends: config.backend.clone(),

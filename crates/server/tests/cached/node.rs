@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use afterglow::config::{FillHedge, HostPort, LivePolicies, TablePolicies, WriteLevels};
 use afterglow::frontend::cql::cached::{
     Cached, CachedConfig, Keeping, RingConfig, RingHandle, Times, note_clean_stop,
+    tables_of_last_run,
 };
 use afterglow::frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, RingSettings};
 use afterglow::hotkeys::report::HotFrontEnd;
@@ -185,7 +186,7 @@ impl Setup {
         let policies = Arc::new(LivePolicies::new(TablePolicies { rules }));
         let reactors =
             Reactors::start(&ReactorsConfig { threads: Some(2), driver: Driver::Auto }).unwrap();
-        let cached = Cached::open(&CachedConfig {
+        let config = CachedConfig {
             engine: &cache,
             data_dir: &self.directory,
             policies: policies.clone(),
@@ -197,8 +198,9 @@ impl Setup {
             partition_unit_size: self.partition_unit_size,
             fill_hedge: self.fill_hedge,
             ring: self.ring.clone(),
-        })
-        .unwrap();
+        };
+        let tables = tables_of_last_run(&cache, &self.directory);
+        let cached = Cached::open(&config, tables).unwrap();
         let config = CqlFrontEndConfig {
             listen: self.listen,
             backends: vec![HostPort {

@@ -243,6 +243,32 @@ fn files_of_the_front_ends_that_cannot_be_used_cost_no_warmth() {
     assert!(log.contains("warm: it was closed properly"), "{log}");
 }
 
+/// What notes the tables of the last run is believed by the very next opening of the cache only.
+#[test]
+fn a_front_end_that_cannot_start_beside_it_costs_no_rows() {
+    let database = FakeBackend::start("127.0.0.1:0".parse().unwrap(), Faults::default()).unwrap();
+    let address = database.address().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let run = || {
+        let server = Server::start(dir.path(), &["--backend", &address]);
+        while !dir.path().join("tables").exists() {
+            std::thread::yield_now();
+        }
+        server.signal(TERM);
+        server.end().1
+    };
+    run();
+    let alive = dir.path().join("memcache-alive");
+    std::fs::create_dir(&alive).unwrap();
+    let mut command = command(dir.path());
+    command.args(["--memcache", "127.0.0.1:0", "--memcache-rejoin-grace", "1m"]);
+    let (status, said) = refused(command);
+    assert!(status == Some(1) && said.contains("when the server last ran"), "{said}");
+    std::fs::remove_dir(alive).unwrap();
+    let log = run();
+    assert!(!log.contains("all rows that it cached are dropped"), "{log}");
+}
+
 #[test]
 fn a_data_directory_that_is_a_file_is_said() {
     let dir = tempfile::tempdir().unwrap();

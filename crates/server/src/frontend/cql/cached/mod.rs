@@ -52,6 +52,8 @@ mod setup;
 mod slice;
 mod sought;
 mod state;
+#[cfg(test)]
+mod testing;
 mod times;
 mod under_way;
 mod update;
@@ -61,7 +63,7 @@ mod write_in_ring;
 mod write_level;
 
 pub use afterglow_rowcache::instance_file::note_clean_stop;
-pub use afterglow_rowcache::restart::{StartError as CachedError, look};
+pub use afterglow_rowcache::restart::{StartError as CachedError, look, tables_of_last_run};
 pub use invalidate::{Invalidator, Named};
 pub use ring::{DifferenceStatus, MemberStatus, RingConfig, RingHandle, RingStatus};
 pub use router::CachedRouter;

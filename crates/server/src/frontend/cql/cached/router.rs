@@ -218,44 +218,14 @@ fn pass_reason(reason: afterglow_cql::plan::PassReason) -> PassReason {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-    use std::time::Duration;
-
-    use afterglow_cql::plan::{Column, ReadPlan, RowKey, TableSchema, analyse};
-    use afterglow_cql::statement::parse;
-    use afterglow_engine::device::DeviceConfig;
-    use afterglow_engine::{Cache, Config, Lookup};
+    use afterglow_cql::plan::{Column, RowKey, TableSchema};
+    use afterglow_engine::Lookup;
     use afterglow_rowcache::gate::Join;
-    use afterglow_rowcache::install::{Installed, ReturnedFill};
-    use afterglow_rowcache::row::{Filled, encode_absent};
-
-    use super::super::setup::{Cached, CachedConfig};
-    use super::super::times::Times;
-    use super::*;
-    use crate::config::{LivePolicies, TablePolicies};
     use afterglow_rowcache::serve::CachePermission;
     use uuid::Uuid;
 
-    fn open(dir: &Path) -> (Cache, Cached) {
-        let device = DeviceConfig { path: dir.join("flash"), size: 32 << 20 };
-        let mut config = Config::new(dir, vec![device]);
-        (config.memory, config.journal_size) = (64 << 20, 1 << 20);
-        let engine = Cache::open(config).unwrap();
-        let cached = Cached::open(&CachedConfig {
-            engine: &engine,
-            data_dir: dir,
-            policies: Arc::new(LivePolicies::new(TablePolicies::default())),
-            restart_grace: Duration::from_secs(60),
-            planned_restart_grace: Duration::ZERO,
-            write_levels: Default::default(),
-            unknown_outcome_hold: Duration::from_secs(600),
-            times: Times::default(),
-            partition_unit_size: 256 << 10,
-            fill_hedge: Default::default(),
-            ring: None,
-        });
-        (engine, cached.unwrap())
-    }
+    use super::super::testing::{fill, keyed, open, read_of};
+    use super::*;
 
     #[test]
     fn after_a_move_to_another_data_center_nothing_is_believed_for_long() {
@@ -454,30 +424,10 @@ mod tests {
         }
     }
 
-    /// Caches that there is no such row.
-    fn fill(cache: &Arc<RowCache>, plan: &ReadPlan, key: &RowKey) {
-        let cache_permission = CachePermission::Exclusive { claim: 1 };
-        let Join::Lead(ticket) = cache.join(&plan.table, key, cache_permission, || unreachable!())
-        else {
-            panic!("the gates are open")
-        };
-        let mut bytes = Vec::new();
-        encode_absent(plan.fingerprint, &mut bytes);
-        let filled = Filled { bytes, max_age: None, marker_only: false };
-        let asked_at = cache.clock().moment();
-        let fill = ReturnedFill { plan, key, filled, cache_permission, asked_at, weak: false };
-        assert_eq!(cache.install(fill, ticket).installed, Installed::Absent);
-    }
-
     /// Rows of two tables are there from the run before.
     #[test]
     fn a_table_that_appears_keeps_no_row_of_an_earlier_run_and_others_keep_theirs() {
-        let table = |name: &str, id| TableSchema {
-            partition_key: vec![Column::new("k", "int")],
-            regulars: vec![Column::new("v", "int")],
-            ..TableSchema::new("ks".into(), name.into(), Uuid::from_u128(id))
-        };
-        let [t, again, u] = [table("t", 7), table("t", 8), table("u", 9)];
+        let [t, again, u] = [keyed("t", 7), keyed("t", 8), keyed("u", 9)];
         let lacking = Schema::of_tables([u.clone()]);
         let former = Schema::of_tables([again, u.clone()]);
         let whole = Schema::of_tables([t, u]);
@@ -496,11 +446,8 @@ mod tests {
             let cache = &router.shared().cache;
             cache.suspend(false);
             let rows = ["t", "u"].map(|table| {
-                let text = format!("SELECT v FROM ks.{table} WHERE k = 1");
-                let Plan::CachedRead(plan) = analyse(&parse(&text), &whole, None) else { panic!() };
-                let mut key = RowKey::new();
-                plan.key.bind(|_| None, &mut key).unwrap();
-                fill(cache, &plan, &key);
+                let (plan, key) = read_of(&whole, table);
+                fill(cache, &plan, &key, 1);
                 key
             });
             noted.into_iter().for_each(|then| schema_change::note_tables(router.shared(), then));

@@ -8,6 +8,7 @@ use afterglow_engine::Cache;
 use afterglow_ring::SHARDS;
 use afterglow_rowcache::claims::{Claims, LeaseTimes};
 use afterglow_rowcache::clock::SystemClock;
+use afterglow_rowcache::noted_tables::NotedTables;
 use afterglow_rowcache::restart::{Start, start};
 use afterglow_rowcache::unit::Units;
 use futures_channel::oneshot;
@@ -65,13 +66,13 @@ pub struct Cached {
 }
 
 impl Cached {
-    /// Takes over from the last run in this data directory.
+    /// Takes over from the last run in this data directory, whose tables are known.
     ///
     /// # Errors
     /// When one of its files cannot be made.
-    pub fn open(config: &CachedConfig<'_>) -> Result<Cached, CachedError> {
+    pub fn open(config: &CachedConfig<'_>, tables: NotedTables) -> Result<Cached, CachedError> {
         let (generation, policies) = config.policies.current();
-        let (claims, tables) = start(Start {
+        let claims = start(Start {
             engine: config.engine,
             data_dir: config.data_dir,
             policies: config.policies.clone(),

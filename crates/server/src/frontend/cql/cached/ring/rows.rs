@@ -104,37 +104,17 @@ impl Rows for RingRows {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use afterglow_engine::device::DeviceConfig;
-    use afterglow_engine::{Cache, Config};
     use afterglow_ring::{Identity, Incarnation, MemberId, Scope};
 
     use super::*;
-    use crate::config::{LivePolicies, TablePolicies};
-    use crate::frontend::cql::cached::{Cached, CachedConfig, Times};
+    use crate::frontend::cql::cached::testing::open;
 
     /// Then the token of its scope may be none of the rows that it changes.
     #[test]
     fn a_write_that_was_planned_for_another_table_drops_more_than_it_says() {
         let directory = tempfile::tempdir().unwrap();
-        let device = DeviceConfig { path: directory.path().join("flash"), size: 32 << 20 };
-        let mut config = Config::new(directory.path(), vec![device]);
-        (config.memory, config.journal_size) = (64 << 20, 1 << 20);
-        let cached = Cached::open(&CachedConfig {
-            engine: &Cache::open(config).unwrap(),
-            data_dir: directory.path(),
-            policies: Arc::new(LivePolicies::new(TablePolicies::default())),
-            restart_grace: Duration::from_secs(60),
-            planned_restart_grace: Duration::ZERO,
-            write_levels: Default::default(),
-            unknown_outcome_hold: Duration::from_secs(600),
-            times: Times::default(),
-            partition_unit_size: 0,
-            fill_hedge: Default::default(),
-            ring: None,
-        });
-        let cache = cached.unwrap().router.shared().cache.clone();
+        let (_engine, cached) = open(directory.path());
+        let cache = cached.router.shared().cache.clone();
         let process = Identity { id: MemberId(1), incarnation: Incarnation(1) };
         for (number, is_current) in [(1, true), (2, false)] {
             let newer = move |_: &_| match is_current {
