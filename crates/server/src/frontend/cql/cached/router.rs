@@ -462,6 +462,25 @@ mod tests {
         }
     }
 
+    /// The event may come after a snapshot that has the table, which is read again then.
+    #[test]
+    fn a_table_keeps_its_rows_when_its_creation_is_told_late() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_engine, cached) = open(dir.path());
+        let (router, store) = (cached.router.clone(), SchemaStore::default());
+        let (cache, schema) = (&router.shared().cache, Schema::of_tables([keyed("t", 7)]));
+        router.schema_read(&store.current(), &schema);
+        store.publish(schema.clone(), store.begin_load());
+        cache.suspend(false);
+        let (plan, key) = read_of(&schema, "t");
+        fill(cache, &plan, &key, 1);
+        let change =
+            SchemaChange { change: "CREATED", keyspace: "ks", target: SchemaTarget::Table("t") };
+        router.schema_changed(&change, &store);
+        router.schema_read(&store.current(), &schema);
+        assert!(matches!(cache.look_up(&key), Lookup::Hit(_)));
+    }
+
     #[test]
     fn which_tables_the_newest_snapshot_has_is_noted_for_the_next_run() {
         let dir = tempfile::tempdir().unwrap();

@@ -24,7 +24,7 @@ use afterglow_rowcache::gate::{Join, Ticket};
 use afterglow_rowcache::install::{Installed, ReturnedFill};
 use afterglow_rowcache::row::Filled;
 use afterglow_rowcache::serve::{CachePermission, NotCached};
-use afterglow_rowcache::tables::FILL_AT;
+use afterglow_rowcache::tables::{FILL_AT, Index};
 use futures_channel::oneshot;
 use parking_lot::Mutex;
 use uuid::Uuid;
@@ -40,7 +40,7 @@ use crate::frontend::cql::cached::state::CachedState;
 use crate::frontend::cql::cluster::login::{Login, User};
 use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::{Cluster, CqlReactorState, CqlShared};
-use crate::metrics::{CarriedFrom, FillOutcome, MissReason};
+use crate::metrics::{CarriedFrom, FillOutcome, FrontEndMetrics, MissReason};
 
 /// Nodes of the database that a fill tries.
 const MOST_TRIED: usize = 2;
@@ -124,26 +124,18 @@ impl Owner {
 
     /// What this instance has cached of a row, whoever owns it now: under which epoch, and the row.
     pub async fn pulled(&self, key: &afterglow_ring::RowKey) -> Option<(u64, Option<Vec<u8>>)> {
-        // Of a table that is not known here, writes have dropped no rows.
-        self.table_of(key)?;
         let map = self.ring.map()?;
         let shard = map.shard_of(key.token);
         // Of the present epoch too: the new owner may know of the move before us.
         let before = map.shards[shard].epoch + 1;
+        let newest = self.shared.newest.of(&self.front_end.schema);
         let reactor_state = CqlReactorState::of(&self.front_end);
-        let hit = self.shared.look_up(&key.bytes, &reactor_state.metrics).await.ok()?;
-        let row = self.shared.cache.carried(&hit, shard, before)?;
-        Some((row.epoch, Some(row.encode())))
-    }
-
-    /// The table of a row, if the newest snapshot has it.
-    fn table_of(&self, key: &afterglow_ring::RowKey) -> Option<Arc<TableSchema>> {
-        let id = Uuid::from_bytes(*key.bytes.first_chunk::<16>()?);
-        self.shared.newest.of(&self.front_end.schema).table(id).cloned()
+        given_away(&self.shared, &newest, &key.bytes, (shard, before), &reactor_state.metrics).await
     }
 
     fn understand(&self, asked: &afterglow_ring::RowKey) -> Result<Question, Answer> {
-        let table = self.table_of(asked).ok_or(Answer::Pass)?;
+        let newest = self.shared.newest.of(&self.front_end.schema);
+        let table = table_of(&newest, &asked.bytes).ok_or(Answer::Pass)?;
         let columns = (table.partition_key.len(), table.clustering.len());
         let key =
             RowKey::from_engine_key(&asked.bytes, columns.0, columns.1).ok_or(Answer::Pass)?;
@@ -304,6 +296,28 @@ impl Owner {
     }
 }
 
+/// The table of a row, if the newest snapshot has it.
+fn table_of(newest: &Index, engine_key: &[u8]) -> Option<Arc<TableSchema>> {
+    let id = Uuid::from_bytes(*engine_key.first_chunk::<16>()?);
+    newest.table(id).cloned()
+}
+
+/// What is cached of a row under an epoch of its shard before that one, for the shard's new owner:
+/// under which epoch, and the row.
+async fn given_away(
+    shared: &CachedState,
+    newest: &Index,
+    engine_key: &[u8],
+    (shard, before): (usize, u64),
+    metrics: &FrontEndMetrics,
+) -> Option<(u64, Option<Vec<u8>>)> {
+    // Of a table that is not known here, writes have dropped no rows.
+    table_of(newest, engine_key)?;
+    let hit = shared.look_up(engine_key, metrics).await.ok()?;
+    let row = shared.cache.carried(&hit, shard, before)?;
+    Some((row.epoch, Some(row.encode())))
+}
+
 /// A read of one whole row of a table by its key.
 fn select(table: &TableSchema) -> String {
     let keys: Vec<String> =
@@ -318,7 +332,34 @@ fn select(table: &TableSchema) -> String {
 
 #[cfg(test)]
 mod tests {
+    use afterglow_cql::schema::Schema;
+    use afterglow_rowcache::shards::claim_of;
+    use futures_util::FutureExt;
+
     use super::*;
+    use crate::frontend::cql::cached::testing::{fill, keyed, open, read_of};
+
+    /// Writes to a table that the newest snapshot lacks have dropped none of its rows.
+    #[test]
+    fn no_row_of_a_table_that_is_not_known_is_given_away() {
+        const SHARD: usize = 5;
+        let dir = tempfile::tempdir().unwrap();
+        let (_engine, cached) = open(dir.path());
+        let (shared, metrics) = (cached.router.shared(), FrontEndMetrics::default());
+        shared.cache.suspend(false);
+        shared.cache.set_claim(Some((9, 0)));
+        let [t, again, u] = [keyed("t", 7), keyed("t", 8), keyed("u", 9)];
+        let (plan, key) = read_of(&Schema::of_tables([t.clone()]), "t");
+        fill(&shared.cache, &plan, &key, claim_of(9, SHARD, 3));
+        for (tables, epoch) in
+            [(vec![t.clone(), u.clone()], Some(3)), (vec![again, u], None), (vec![], None)]
+        {
+            let newest = Index::of(Arc::new(Schema::of_tables(tables)));
+            let row = given_away(shared, &newest, key.engine_key(), (SHARD, 4), &metrics);
+            let row = row.now_or_never().expect("it is in memory");
+            assert_eq!(row.map(|(epoch, _)| epoch), epoch);
+        }
+    }
 
     #[test]
     fn a_login_is_read_again_after_a_while_or_when_it_was_refused() {
