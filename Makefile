@@ -3,6 +3,8 @@
   row-stream chunk-verify demo demo-ring demo-stop test unit e2e differential history lint \
   killtest soak ring-soak ring-mutants mutants fuzz models sanitize build release tools
 export PYTHONPATH := e2e
+MODELS := RUSTFLAGS="--cfg loom" cargo test --locked -p afterglow-engine --lib \
+  --target-dir target/models
 
 # Stock Cassandra, 400 MB of rows, the same reads directly and through Afterglow; KEEP=1 leaves both
 # running.
@@ -114,7 +116,7 @@ ring-mutants: tools
 # The index, the journal, and what publishes places on flash, under loom: every interleaving, within
 # bounds.
 models:
-	RUSTFLAGS="--cfg loom" cargo test --locked -p afterglow-engine --lib --target-dir target/models loom_tests
+	$(MODELS) loom_tests
 
 # Miri, AddressSanitizer and ThreadSanitizer (nightly) over what is unsafe or shared; MODE=miri,
 # address or thread for one.
@@ -127,9 +129,18 @@ fuzz:
 
 # With the tests: so the libraries are those that the unit tests are built with, and nothing is
 # built twice.
-build:
+build: rust-driver
 	cargo build --locked --workspace --lib --bins --tests
+
+.PHONY: rust-driver
+rust-driver:
 	cargo build --locked --manifest-path e2e/rust-driver/Cargo.toml --target-dir target/rust-driver
+
+# What the models and the end-to-end tests need besides, on what the unit tests leave of the cores.
+.PHONY: ahead
+ahead: tools rust-driver
+	$(MODELS) --no-run
+	.venv/bin/python -m afterglow_e2e.prepare --ahead
 
 # The plug-in for stock Cassandra, with the native library of this machine inside and its unit tests
 # run: docs/guide/inside-cassandra.md.

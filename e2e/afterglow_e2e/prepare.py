@@ -2,16 +2,31 @@
 Cassandra's jars, the libraries of the clients' programs, memcached's source, and a Debian without
 anything.
 
-python -m afterglow_e2e.prepare
+python -m afterglow_e2e.prepare [--ahead]
+
+With --ahead without the jar, which has the native library of the build inside.
 """
+
+import fcntl
+import sys
 
 from . import clients, debian, memcache, memcached_suite, plugin
 from .cassandra import VERSION, fetch
-from .process import Failure
+from .process import ROOT, Failure
 
 
 def main():
-    print(plugin.build())
+    folder = ROOT / "target"
+    folder.mkdir(exist_ok=True)
+    # One after the other: a run ahead may still be under way.
+    with (folder / "prepare.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        prepare(with_jar="--ahead" not in sys.argv)
+
+
+def prepare(with_jar):
+    if with_jar:
+        print(plugin.build())
     for version in [VERSION, *plugin.OLDER]:
         fetch(version)
     for language in clients.TOOLS:
