@@ -35,7 +35,7 @@ fn no_read_is_stale_where_rows_on_flash_follow_their_writes() {
         ..Faults::default()
     });
     let history = History::start(options);
-    let give_up = Instant::now() + Duration::from_secs(120);
+    let give_up = Instant::now() + Duration::from_secs(600);
     while history.reads().min(3 * history.writes()) < 9_000 {
         assert!(Instant::now() < give_up, "stuck at {} reads", history.reads());
         thread::sleep(Duration::from_millis(5));
