@@ -65,9 +65,12 @@ fn carry(mut from: TcpStream, mut to: TcpStream) {
     });
 }
 
+/// A write that the database was sent, and has not answered.
+type Held = Arc<Mutex<Option<Arc<Ask>>>>;
+
 /// Two members with a cable to each. The first write of `'fresh'` is kept, and not done.
-fn world() -> (World, Vec<Cable>, Arc<Mutex<Option<Arc<Ask>>>>) {
-    let held = Arc::new(Mutex::new(None));
+fn world() -> (World, Vec<Cable>, Held) {
+    let held = Held::default();
     let kept = held.clone();
     let database = FakeBackend::scripted(Version::MAX, move |ask| {
         let mut kept = kept.lock().unwrap();
