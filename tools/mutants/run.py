@@ -88,6 +88,7 @@ HISTORIES = {
         "cql::cached::fill_result::tests",
         "cql::cached::in_vain::tests",
         "cql::cached::ring::kept::tests",
+        "cql::cached::ring::rows::tests",
         "cql::cached::ring::serve::tests",
         "cql::cached::router::tests",
         "cql::cluster::schema::tests",

@@ -552,7 +552,7 @@ impl Custody {
     /// Forgets what has ended.
     pub fn tick(&mut self, now: Time, rows: &mut dyn Rows) {
         for key in self.permits.expire(now, &mut self.gates) {
-            rows.end(key, Outcome::Settled);
+            rows.run_out(key);
         }
         self.gates.tidy(now);
         self.weak.retain(|_, until| *until > now);

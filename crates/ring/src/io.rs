@@ -35,8 +35,11 @@ pub trait Rows {
     /// A write begins: its rows are forgotten, and may not be cached before it has ended. Comes
     /// again with a further question for the same write.
     fn begin(&mut self, write: PermitKey, body: WriteBody<'_>);
-    /// A write has ended so, or may no longer be applied. Comes for no write that has not begun.
+    /// A write has ended so. Comes for no write that has not begun.
     fn end(&mut self, write: PermitKey, outcome: Outcome);
+    /// Nobody has said how a write has ended, and its permit has run out. A plain write can no
+    /// longer be applied. Comes for no write that has not begun.
+    fn run_out(&mut self, write: PermitKey);
     /// A write is over, and its rows are forgotten. `weak`: a quorum read may miss it.
     fn forget(&mut self, body: WriteBody<'_>, weak: bool);
     /// Forgets all rows.

@@ -100,8 +100,9 @@ impl Permits {
         coverage_mark!(PermitCame);
         let permit = self.open.entry(key).or_insert_with(|| Permit::new(until));
         permit.until = until.max(permit.until);
-        permit.brought.push((shard, token));
-        permit.close(Scope::Token(token), gates);
+        if !permit.close(Scope::Token(token), gates) {
+            permit.brought.push((shard, token));
+        }
         None
     }
 

@@ -11,7 +11,7 @@
 //! * If it came later, the present owners drop the rows first. If they cannot be reached, the
 //!   client hears that the outcome is unknown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::{Config, Time};
 use crate::identity::MemberId;
@@ -23,11 +23,14 @@ use crate::message::{Detail, Message, Outcome, Scope};
 pub struct Writes {
     next: u64,
     open: BTreeMap<u64, Write>,
-    /// How those have ended, of the last, that have not settled. A number that is neither here nor
-    /// open has settled: so the many that do cost nothing.
-    otherwise: BTreeMap<u64, Outcome>,
-    /// How these have ended is not known any more, up to this number.
-    forgotten: u64,
+    /// Those of the last of which nobody knows whether they may still be applied, and those that
+    /// were weak. A number that is neither here nor open has settled, or nothing of it was sent: so
+    /// the many that do cost nothing.
+    unknown: BTreeSet<u64>,
+    weak: BTreeSet<u64>,
+    /// How writes have ended is not known any more, up to the first number. Up to the second,
+    /// whether they were weak is not.
+    forgotten: (u64, u64),
 }
 
 #[derive(Debug, Clone)]
@@ -67,7 +70,7 @@ struct Ask {
     granted: Option<Time>,
 }
 
-/// So many writes are remembered that have not settled.
+/// So many writes are remembered of each kind that has not settled.
 const MOST_REMEMBERED: usize = 65_536;
 
 /// A message of this module to a member.
@@ -247,22 +250,29 @@ impl Writes {
         self.finish(number, Outcome::Refused, map)
     }
 
-    /// How a write has ended. `None`: it has not, or it is not known any more.
+    /// How a write has ended, for an owner that has not heard of it. `None`: it has not, or it is
+    /// not known any more. What is not known to be better is [`Outcome::Weak`].
     pub fn ended(&self, number: u64) -> Option<Outcome> {
-        if number > self.next || number <= self.forgotten || self.open.contains_key(&number) {
+        let (unknown, weak) = self.forgotten;
+        if number > self.next || number <= unknown || self.open.contains_key(&number) {
             return None;
         }
-        Some(self.otherwise.get(&number).copied().unwrap_or(Outcome::Settled))
+        Some(match number {
+            _ if self.unknown.contains(&number) => Outcome::Unknown,
+            _ if number <= weak || self.weak.contains(&number) => Outcome::Weak,
+            _ => Outcome::Settled,
+        })
     }
 
     fn remember(&mut self, number: u64, outcome: Outcome) {
-        if outcome == Outcome::Settled {
-            return;
-        }
-        self.otherwise.insert(number, outcome);
-        if self.otherwise.len() > MOST_REMEMBERED {
-            let first = self.otherwise.pop_first().map_or(0, |(number, _)| number);
-            self.forgotten = first.max(self.forgotten);
+        let (numbers, forgotten) = match outcome {
+            Outcome::Unknown => (&mut self.unknown, &mut self.forgotten.0),
+            Outcome::Weak => (&mut self.weak, &mut self.forgotten.1),
+            Outcome::Settled | Outcome::Refused => return,
+        };
+        numbers.insert(number);
+        if numbers.len() > MOST_REMEMBERED {
+            *forgotten = numbers.pop_first().unwrap_or(0).max(*forgotten);
         }
     }
 

@@ -338,6 +338,17 @@ impl<W> WriteInFlight<W> {
         self.end(answered);
     }
 
+    /// Ends a write of another instance of which nobody has said how it has ended, for so long that
+    /// a plain write can no longer be applied. The proposal of a lightweight transaction may be
+    /// completed by any later one, or by a serial read.
+    pub fn run_out(self) {
+        let answered = match self.nature.conditional {
+            true => Answered::Unknown(InDoubt::ConnectionLost),
+            false => Answered::Definite,
+        };
+        self.settle(answered);
+    }
+
     /// As [`WriteInFlight::settle`]. If the database has acknowledged the write, its row is first
     /// put back with the new values, where that is certain. Once the gates are open, the unit is
     /// back, or is to have the row as it is now. `is_same_schema` says whether the schema is still

@@ -134,6 +134,10 @@ impl Custody {
             let until = at.saturating_add(config.stretched(*left));
             match self.permits.bring(*write, (shard, *token), until, &mut self.gates) {
                 None | Some(Outcome::Settled | Outcome::Refused) => {}
+                Some(Outcome::Weak) if config.weak_fills => {
+                    let weak = self.weak.entry(shard).or_default();
+                    *weak = until.max(*weak);
+                }
                 // It may still be applied, or be missed.
                 Some(Outcome::Weak | Outcome::Unknown) => {
                     self.gates.hold(Scope::Token(*token), until);

@@ -3,15 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Member;
+use super::{MOST_ENDS, Member};
 use crate::identity::Identity;
 use crate::io::{Action, Io, TransactionResult};
 use crate::lookup::Asker;
 use crate::map::Map;
 use crate::message::Message;
-
-/// The most writes of one question for their ends.
-const MOST_ASKED: usize = 1_000;
 
 impl Member {
     /// Time has passed. To be called some twenty times a second.
@@ -149,7 +146,6 @@ impl Member {
         }
     }
 
-    /// Brings every write on as far as it goes.
     /// Asks the writers of permits that stay open how their writes have ended.
     fn ask_for_ends(&mut self, io: &mut Io<'_>) {
         let mut of: BTreeMap<Identity, Vec<u64>> = BTreeMap::new();
@@ -157,7 +153,7 @@ impl Member {
             of.entry(write.process).or_default().push(write.number);
         }
         for (process, all) in of {
-            for numbers in all.chunks(MOST_ASKED) {
+            for numbers in all.chunks(MOST_ENDS) {
                 let (to, numbers) = (process.incarnation, numbers.to_vec());
                 self.send(process.id, Message::EndWanted { to, numbers }, io);
             }
@@ -172,6 +168,7 @@ impl Member {
         }
     }
 
+    /// Brings every write on as far as it goes.
     pub(super) fn advance_writes(&mut self, io: &mut Io<'_>) {
         for number in self.writes.numbers() {
             self.advance_write(number, io);

@@ -44,6 +44,9 @@ use crate::takeover::{Suspicion, Takeover};
 use crate::transaction::Transactions;
 use crate::write::Writes;
 
+/// The most writes of one question for their ends.
+const MOST_ENDS: usize = 1_000;
+
 /// One instance.
 #[derive(Debug, Clone)]
 pub struct Member {

@@ -1,6 +1,6 @@
 //! Messages of other members: which handler each goes to.
 
-use super::Member;
+use super::{MOST_ENDS, Member};
 use crate::identity::{Incarnation, MemberId, PermitKey};
 use crate::io::{Io, WriteBody};
 use crate::message::{Envelope, Message, ShardState};
@@ -76,7 +76,7 @@ impl Member {
                 self.advance_write(number, io);
             }
             Message::EndWanted { to, numbers } if ours(to) => {
-                for number in numbers {
+                for number in numbers.into_iter().take(MOST_ENDS) {
                     if let Some(outcome) = self.writes.ended(number) {
                         coverage_mark!(EndSaidAgain);
                         self.send(from, Message::End { number, outcome }, io);

@@ -125,6 +125,10 @@ impl Rows for SimRows {
         assert!(self.granted.remove(&write).is_some(), "a write ends that has not begun");
     }
 
+    fn run_out(&mut self, write: PermitKey) {
+        self.end(write, Outcome::Unknown);
+    }
+
     fn forget(&mut self, body: WriteBody<'_>, _: bool) {
         for scope in body.scopes {
             match scope {

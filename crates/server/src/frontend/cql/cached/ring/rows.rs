@@ -88,6 +88,12 @@ impl Rows for RingRows {
         });
     }
 
+    fn run_out(&mut self, write: PermitKey) {
+        if let Some(begun) = self.granted.remove(&write) {
+            begun.run_out();
+        }
+    }
+
     /// The write was sent under another owner's gates, and its answer came too late for them. So a
     /// row that it has made may have been missed by a fill here, while no gate was closed: all
     /// behind the gates is dropped, also where the write itself drops nothing.
@@ -104,10 +110,41 @@ impl Rows for RingRows {
 
 #[cfg(test)]
 mod tests {
+    use afterglow_cql::schema::Schema;
     use afterglow_ring::{Identity, Incarnation, MemberId, Scope};
+    use afterglow_rowcache::gate::Join;
+    use afterglow_rowcache::intents::words::NEVER;
+    use afterglow_rowcache::serve::CachePermission;
 
     use super::*;
-    use crate::frontend::cql::cached::testing::open;
+    use crate::frontend::cql::cached::testing::{keyed, open, read_of};
+
+    /// The writer was killed. A serial read may complete the proposal of its transaction, days
+    /// later.
+    #[test]
+    fn a_transaction_whose_end_nobody_says_is_held_where_a_plain_write_is_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let (_engine, cached) = open(directory.path());
+        let cache = cached.router.shared().cache.clone();
+        let (plan, key) = read_of(&Schema::of_tables([keyed("t", 7)]), "t");
+        let process = Identity { id: MemberId(1), incarnation: Incarnation(1) };
+        let mut rows = RingRows::new(cache.clone(), Box::new(|_| WriteScope::default()));
+        for (conditional, is_filled) in [(false, true), (true, false)] {
+            let mut scope = WriteScope::everything();
+            scope.conditional = conditional;
+            let (scopes, detail) = ([Scope::All], detail(&scope, NEVER));
+            let write = PermitKey { process, number: conditional.into() };
+            rows.begin(write, WriteBody { scopes: &scopes, detail: &detail });
+            let permission = CachePermission::Exclusive { claim: 9 };
+            let fills = || {
+                let joined = cache.join(&plan.table, &key, permission, || unreachable!());
+                matches!(joined, Join::Lead(_))
+            };
+            assert!(!fills(), "it is under way");
+            rows.run_out(write);
+            assert_eq!(fills(), is_filled);
+        }
+    }
 
     /// Then the token of its scope may be none of the rows that it changes.
     #[test]
