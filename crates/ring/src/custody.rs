@@ -382,6 +382,12 @@ impl Custody {
         held || self.permits.open().any(|(key, open, _)| open == scope && came(key))
     }
 
+    /// Whether a write of this is open, of a writer that may be dead.
+    #[cfg(test)]
+    pub fn is_written(&self, scope: Scope) -> bool {
+        self.permits.open().any(|(_, open, _)| open == scope)
+    }
+
     /// Looks for a row. `lease` is when the lease ends.
     pub fn look(
         &self,

@@ -39,7 +39,8 @@ impl World {
         let shard = self.database.map.shard_of(token);
         let owner = self.database.map.shards[shard].owner.map(|owner| owner.0 as usize);
         let takers: Vec<_> = leading.iter().copied().filter(|at| Some(*at) != owner).collect();
-        if takers.is_empty() || takers.len() == leading.len() || self.holder(HOT).is_some() {
+        let is_touched = self.holder(HOT).is_some() || self.is_written(HOT);
+        if takers.is_empty() || takers.len() == leading.len() || is_touched {
             return;
         }
         let writer = self.random.pick(&leading);
@@ -66,6 +67,12 @@ impl World {
         let wrong = self.holder(HOT).filter(|_| !self.unreliable());
         let wrong = wrong.map(|at| format!("m{at} holds a row that was written while it moved"));
         self.wrong = self.wrong.take().or(wrong);
+    }
+
+    /// Whether a write of the row is open somewhere. Its writer may be dead: then it is a hold.
+    fn is_written(&self, row: usize) -> bool {
+        let scope = Scope::Token(self.plan.tokens[row]);
+        self.running().any(|(_, member)| member.custody().is_written(scope))
     }
 
     /// The row's owner, if it does not fill the row because of a write that is over.
