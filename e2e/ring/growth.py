@@ -8,7 +8,9 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 
+from afterglow_e2e.afterglow import Metrics
 from afterglow_e2e.cassandra import Cassandra
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.process import Failure, poll
@@ -60,8 +62,7 @@ class Writers:
             before, reasons = missed(hits), why(hits)
             for row in HOT:
                 self.driver.read(row)
-        counted = {name: count - reasons.get(name, 0) for name, count in why(hits).items()}
-        return missed(hits) - before, {name: count for name, count in counted.items() if count}
+        return missed(hits) - before, dict(why(hits) - reasons)
 
     def close(self):
         self.driver.close()
@@ -75,12 +76,11 @@ def missed(hits):
 
 def why(hits):
     """What the whole ring counts by reason or outcome."""
-    counts = {}
+    counts = Counter()
     for member in hits.ring.running():
-        for line in member.get("/metrics")[1].splitlines():
-            if not line.startswith("#") and ('reason="' in line or 'outcome="' in line):
-                name, count = line.rsplit(" ", 1)
-                counts[name] = counts.get(name, 0) + float(count)
+        for name, labels, count in Metrics(member.get("/metrics")[1]).samples:
+            if labels.keys() & {"reason", "outcome"}:
+                counts[name, *sorted(labels.items())] += count
     return counts
 
 

@@ -25,7 +25,7 @@ use crate::map::{Map, Standing, shard_of};
 use crate::message::{Outcome, RowKey, Scope, ShardState};
 use crate::permit::Permits;
 use crate::terms::{Carried, FillTerms};
-use crate::unseen::{Unseen, hold_of};
+use crate::unseen::{Unseen, hold_of, raise};
 
 /// What an instance keeps across a crash of its process: intents, holds, dirty bits and which
 /// epochs it holds.
@@ -348,9 +348,7 @@ impl Custody {
         for (shard, _) in self.permits.brought_with(key) {
             // The rows do not know of it, and may be filled with what was before it.
             if outcome == Outcome::Weak && config.weak_fills && self.held.contains_key(shard) {
-                let until = now + config.stretched(config.hold);
-                let weak = self.weak.entry(*shard).or_default();
-                *weak = until.max(*weak);
+                raise(&mut self.weak, *shard, now + config.stretched(config.hold));
             }
             if let Some(until) = hold {
                 self.unseen.bring(*shard, until);
@@ -467,10 +465,7 @@ impl Custody {
     /// What of this is worth a file, see [`Durable::keep`]: [`KeptShards`] one by one.
     pub fn kept(&self) -> impl Iterator<Item = (u16, u64, Time)> + '_ {
         let mut permits = BTreeMap::<u16, Time>::new();
-        for (shard, until) in self.permits.brought() {
-            let end = permits.entry(shard).or_default();
-            *end = until.max(*end);
-        }
+        self.permits.brought().for_each(|(shard, until)| raise(&mut permits, shard, until));
         let weak = move |shard| {
             let weak = self.weak.get(shard).copied().unwrap_or(0);
             weak.max(self.unseen.brought(*shard)).max(permits.get(shard).copied().unwrap_or(0))

@@ -23,7 +23,8 @@ pub struct Unseen {
     noted_of_all: Time,
 }
 
-fn raise(ends: &mut BTreeMap<u16, Time>, shard: u16, until: Time) {
+/// What ends for the shard does not end before `until`.
+pub fn raise(ends: &mut BTreeMap<u16, Time>, shard: u16, until: Time) {
     let end = ends.entry(shard).or_default();
     *end = until.max(*end);
 }

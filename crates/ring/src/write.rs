@@ -282,7 +282,7 @@ impl Writes {
         self.remember(number, outcome);
         if map.version != write.begun {
             let owners: Vec<_> = write.scopes.iter().filter_map(|scope| scope.owner(map)).collect();
-            owners.into_iter().for_each(|owner| write.tell(owner));
+            owners.into_iter().for_each(|owner| tell(&mut write.told, owner));
         }
         write.told.into_iter().map(|to| (to, Message::End { number, outcome })).collect()
     }
@@ -295,13 +295,14 @@ impl Ask {
     }
 }
 
-impl Write {
-    fn tell(&mut self, owner: MemberId) {
-        if !self.told.contains(&owner) {
-            self.told.push(owner);
-        }
+/// One more who hears of the end.
+fn tell(told: &mut Vec<MemberId>, owner: MemberId) {
+    if !told.contains(&owner) {
+        told.push(owner);
     }
+}
 
+impl Write {
     fn is_asking(&self) -> bool {
         self.phase == Phase::Asking
     }
@@ -364,8 +365,8 @@ impl Write {
                     None => Message::Begin { number, attempt, scopes, detail },
                 },
             ));
-            if dropping.is_none() && !self.told.contains(owner) {
-                self.told.push(*owner);
+            if dropping.is_none() {
+                tell(&mut self.told, *owner);
             }
         }
     }

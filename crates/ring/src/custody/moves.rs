@@ -6,8 +6,8 @@
 //! 3. It takes the snapshot ([`Custody::snapshot`]). Writes that are still under way are in it.
 //! 4. The new owner keeps it ([`Custody::receive`]), and believes it once the shard has moved.
 //! 5. A write ends that was under way. The new owner hears of it from the writer, and from the old
-//!    owner ([`Custody::heirs`]): the writer may not know that the shard has moved. If nobody tells
-//!    it, the partition is not filled until the write cannot be applied any more.
+//!    owner ([`Custody::heirs`]): the writer may not know that the shard has moved. If neither
+//!    does, it asks the writer.
 //!
 //! What travels from 3 and from 5 may come in any order. How a write has ended is remembered for a
 //! moment, so that the end may come first.
@@ -17,6 +17,7 @@ use crate::custody::{Custody, Received};
 use crate::identity::{MemberId, PermitKey};
 use crate::map::Map;
 use crate::message::{Outcome, Scope, ShardState};
+use crate::unseen::raise;
 
 /// Whether that member owns the shard.
 fn owns(map: &Map, me: MemberId, shard: u16) -> bool {
@@ -134,10 +135,7 @@ impl Custody {
             let until = at.saturating_add(config.stretched(*left));
             match self.permits.bring(*write, (shard, *token), until, &mut self.gates) {
                 None | Some(Outcome::Settled | Outcome::Refused) => {}
-                Some(Outcome::Weak) if config.weak_fills => {
-                    let weak = self.weak.entry(shard).or_default();
-                    *weak = until.max(*weak);
-                }
+                Some(Outcome::Weak) if config.weak_fills => raise(&mut self.weak, shard, until),
                 // It may still be applied, or be missed.
                 Some(Outcome::Weak | Outcome::Unknown) => {
                     self.gates.hold(Scope::Token(*token), until);
@@ -147,8 +145,7 @@ impl Custody {
         }
         if state.weak > 0 {
             let until = at.saturating_add(config.stretched(state.weak));
-            let weak = self.weak.entry(shard).or_default();
-            *weak = until.max(*weak);
+            raise(&mut self.weak, shard, until);
             // One of the reasons may be a permit for everything.
             self.unseen.close(shard, at + config.stretched(config.lease));
         }

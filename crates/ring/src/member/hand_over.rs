@@ -64,9 +64,7 @@ impl Member {
             self.send(who, Message::Handover { to, version, schema, states }, io);
         }
     }
-}
 
-impl Member {
     /// A write is over. Whoever has its permit from this member hears of it from here. Each passes
     /// on what it has once only, so this ends.
     pub(super) fn ended(&mut self, write: PermitKey, outcome: Outcome, io: &mut Io<'_>) {

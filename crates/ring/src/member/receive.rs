@@ -91,8 +91,8 @@ impl Member {
                 // Asked again when the time for it has come, or the map has changed.
                 self.takeover.granted(sender);
                 let of = (number, from, attempt);
-                if let Some(map) = self.map.clone() {
-                    let ends = self.writes.refused(of, (&map, &self.config), io.now);
+                if let Some(map) = &self.map {
+                    let ends = self.writes.refused(of, (map, &self.config), io.now);
                     self.send_all(ends, io);
                 }
                 self.compare_versions(from, envelope.version, io);

@@ -98,8 +98,8 @@ impl Member {
 
     /// The database has answered a write.
     pub fn written(&mut self, number: u64, result: WriteResult, io: &mut Io<'_>) {
-        let Some(map) = self.map.clone() else { return };
-        let ends = self.writes.written(number, result, &map, io);
+        let Some(map) = &self.map else { return };
+        let ends = self.writes.written(number, result, map, io);
         self.send_all(ends, io);
         self.advance_write(number, io);
         self.settle(io);

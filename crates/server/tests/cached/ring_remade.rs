@@ -16,7 +16,7 @@ use crate::ring_world::World;
 const WRITE_TIMEOUT: i32 = 0x1100;
 const VOID: i32 = 1;
 /// That a row was cached, or that there is none.
-const FILLS: [&str; 2] = ["afterglow_fills_total", "\"installed"];
+const CACHED: [&str; 2] = ["afterglow_fills_total", "\"installed"];
 
 /// The way to a member's ring port. It can be cut.
 struct Cable {
@@ -99,13 +99,13 @@ fn world() -> (World, Vec<Cable>, Held) {
 /// A key of text that the second member owns.
 fn of_the_second(world: &World, client: &mut Client) -> String {
     let is_of_the_second = |key: &String| {
-        let before = world.node(1).count(&FILLS);
+        let before = world.node(1).count(&CACHED);
         wait_until("it is cached by whoever owns it", || {
             let reads = world.database.reads();
             client.value(key);
             world.database.reads() == reads
         });
-        world.node(1).count(&FILLS) > before
+        world.node(1).count(&CACHED) > before
     };
     (0..).map(|n| format!("k{n}")).find(is_of_the_second).unwrap()
 }
