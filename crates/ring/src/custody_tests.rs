@@ -217,7 +217,8 @@ fn the_next_owner_fills_a_row_once_a_write_has_ended_that_the_old_one_had_grante
 #[test]
 fn a_write_that_ends_before_its_move_is_known_is_no_hold_if_it_cannot_be_applied_any_more() {
     let (config, mut rows) = (beside_rows(), crate::sim::rows());
-    for outcome in [Outcome::Settled, Outcome::Refused, Outcome::Weak, Outcome::Unknown] {
+    let certain = [Outcome::Settled, Outcome::Refused, Outcome::Weak];
+    for outcome in certain.into_iter().chain([Outcome::Unknown, Outcome::Decided]) {
         for comes_first in [false, true] {
             let mut old = owner_with_a_write(Scope::Token(TOKEN), &config, &mut rows);
             let mut new = Custody { begun: true, ..Custody::default() };
@@ -233,7 +234,7 @@ fn a_write_that_ends_before_its_move_is_known_is_no_hold_if_it_cannot_be_applied
             let filled = match outcome {
                 Outcome::Settled | Outcome::Refused => Some(false),
                 Outcome::Weak => Some(true),
-                Outcome::Unknown => None,
+                Outcome::Unknown | Outcome::Decided => None,
             };
             assert_eq!(fills(&new, TOKEN, config.hold - 1), filled, "{outcome:?}");
         }

@@ -163,4 +163,6 @@ pub enum WriteResult {
     Refused,
     /// A timeout or a lost connection.
     Unknown,
+    /// The same of a lightweight transaction that a serial read has decided since.
+    Decided,
 }

@@ -81,6 +81,9 @@ pub enum Outcome {
     Unknown,
     /// The database refused it, or nothing was sent: nothing was written.
     Refused,
+    /// A lightweight transaction that may still be applied, and only as a plain write may: a serial
+    /// read has decided what its proposals were.
+    Decided,
 }
 
 /// What is known of the writes to a shard that changes hands. Durations are as of the sender's

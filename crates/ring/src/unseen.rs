@@ -34,7 +34,9 @@ pub fn hold_of(outcome: Outcome, now: Time, config: &Config) -> Option<Time> {
     match outcome {
         Outcome::Settled | Outcome::Refused => None,
         Outcome::Weak if config.weak_fills => None,
-        Outcome::Weak | Outcome::Unknown => Some(now + config.stretched(config.hold)),
+        Outcome::Weak | Outcome::Unknown | Outcome::Decided => {
+            Some(now + config.stretched(config.hold))
+        }
     }
 }
 

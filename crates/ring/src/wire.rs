@@ -401,6 +401,7 @@ fn outcome(body: &mut Reader<'_>) -> Result<Outcome, Malformed> {
         1 => Outcome::Weak,
         2 => Outcome::Unknown,
         3 => Outcome::Refused,
+        4 => Outcome::Decided,
         _ => return Err(Malformed::Unknown),
     })
 }
@@ -476,6 +477,7 @@ mod tests {
             end(Outcome::Weak),
             end(Outcome::Unknown),
             end(Outcome::Refused),
+            end(Outcome::Decided),
             Message::Ended { write, outcome: Outcome::Settled },
             Message::EndWanted { to, numbers: vec![0, 1 << 50] },
             Message::Get { wanted: vec![(1, key.clone()), (2, key.clone())] },

@@ -180,9 +180,11 @@ impl Writes {
                 io.actions.push(Action::Fail { client, reason: FailReason::NotSent });
                 self.finish(number, Outcome::Refused, map)
             }
-            WriteResult::Unknown => {
+            WriteResult::Unknown | WriteResult::Decided => {
                 io.actions.push(Action::Fail { client, reason: FailReason::Unknown });
-                self.finish(number, Outcome::Unknown, map)
+                let decided = result == WriteResult::Decided;
+                let outcome = if decided { Outcome::Decided } else { Outcome::Unknown };
+                self.finish(number, outcome, map)
             }
         }
     }
@@ -266,7 +268,7 @@ impl Writes {
 
     fn remember(&mut self, number: u64, outcome: Outcome) {
         let (numbers, forgotten) = match outcome {
-            Outcome::Unknown => (&mut self.unknown, &mut self.forgotten.0),
+            Outcome::Unknown | Outcome::Decided => (&mut self.unknown, &mut self.forgotten.0),
             Outcome::Weak => (&mut self.weak, &mut self.forgotten.1),
             Outcome::Settled | Outcome::Refused => return,
         };

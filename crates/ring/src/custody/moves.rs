@@ -137,7 +137,7 @@ impl Custody {
                 None | Some(Outcome::Settled | Outcome::Refused) => {}
                 Some(Outcome::Weak) if config.weak_fills => raise(&mut self.weak, shard, until),
                 // It may still be applied, or be missed.
-                Some(Outcome::Weak | Outcome::Unknown) => {
+                Some(Outcome::Weak | Outcome::Unknown | Outcome::Decided) => {
                     self.gates.hold(Scope::Token(*token), until);
                     self.unseen.bring(shard, until);
                 }

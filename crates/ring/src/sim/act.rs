@@ -243,7 +243,8 @@ impl World {
             late += self.random.below(1_800) * MS;
         }
         let result = if self.rate(slow / 4) {
-            WriteResult::Unknown
+            let decided = number.is_multiple_of(4);
+            if decided { WriteResult::Decided } else { WriteResult::Unknown }
         } else if weak {
             WriteResult::DoneWeakly
         } else {

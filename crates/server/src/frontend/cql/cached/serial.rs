@@ -18,13 +18,14 @@ use afterglow_cql::message::{Consistency, Query, QueryParams, Request as Message
 use afterglow_cql::name::quoted;
 use afterglow_cql::plan::{TableSchema, partition_columns};
 use afterglow_ring::WriteResult;
-use afterglow_rowcache::inquiries::COORDINATORS_TIME;
+use afterglow_rowcache::inquiries::{COORDINATORS_TIME, Counted};
 use afterglow_rowcache::tables::{Answers, Index};
 use afterglow_rowcache::write_in_flight::{Answered, InDoubt};
 use afterglow_rowcache::write_scope::WriteScope;
 
 use super::super::{CqlReactorState, KeptBackend, Request, error_code};
 use super::WriteInFlight;
+use super::fill_result::FillWaiter;
 use super::ring::RingWrite;
 use super::state::CachedState;
 use crate::frontend::cql::cluster::pool::Who;
@@ -54,6 +55,8 @@ pub struct Inquiry {
     consistency: Consistency,
     /// What it completes is there for every quorum read in our data centre.
     seen_here: bool,
+    /// As one of those that are under way.
+    _counted: Counted<FillWaiter>,
 }
 
 impl Inquiry {
@@ -96,6 +99,7 @@ impl Inquiry {
             seen_here: local
                 || newest.answers(table, Consistency::Quorum, shared.data_center.read().as_deref())
                     == Answers::Always,
+            _counted: shared.cache.count_inquiry(),
         })
     }
 
@@ -104,20 +108,20 @@ impl Inquiry {
     pub(super) async fn run_in_ring(self, write: RingWrite, answered: Answered) {
         let decided = self.ask_until_decided(answered).await;
         let lost = answered == Answered::Unknown(InDoubt::ConnectionLost);
-        // The client was told of its unknown outcome.
-        let _ = match decided && !lost {
-            true if self.seen_here => write.finish(WriteResult::Done).await,
-            true => write.finish(WriteResult::DoneWeakly).await,
-            false => write.finish(WriteResult::Unknown).await,
+        let result = match (decided, lost) {
+            (false, _) => WriteResult::Unknown,
+            (true, true) => WriteResult::Decided,
+            (true, false) if self.seen_here => WriteResult::Done,
+            (true, false) => WriteResult::DoneWeakly,
         };
+        // The client was told of its unknown outcome.
+        let _ = write.finish(result).await;
     }
 
     /// Asks until there is an answer; the write's gates stay closed meanwhile.
     pub(super) async fn run(self, write: WriteInFlight, answered: Answered) {
-        let counted = write.cache().count_inquiry();
         let decided = self.ask_until_decided(answered).await;
         write.settle_inquired(answered, decided, self.seen_here);
-        drop(counted);
     }
 
     /// Whether a SERIAL read has decided it; false when there can be none.

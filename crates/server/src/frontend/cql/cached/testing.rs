@@ -21,6 +21,11 @@ use crate::config::{LivePolicies, TablePolicies};
 
 /// Opens both in a directory.
 pub fn open(dir: &Path) -> (Cache, Cached) {
+    open_holding(dir, Duration::from_secs(600))
+}
+
+/// The same, with this for `unknown-outcome-hold`.
+pub fn open_holding(dir: &Path, hold: Duration) -> (Cache, Cached) {
     let device = DeviceConfig { path: dir.join("flash"), size: 32 << 20 };
     let mut config = Config::new(dir, vec![device]);
     (config.memory, config.journal_size) = (64 << 20, 1 << 20);
@@ -33,7 +38,7 @@ pub fn open(dir: &Path) -> (Cache, Cached) {
         restart_grace: Duration::from_secs(60),
         planned_restart_grace: Duration::ZERO,
         write_levels: Default::default(),
-        unknown_outcome_hold: Duration::from_secs(600),
+        unknown_outcome_hold: hold,
         times: Times::default(),
         partition_unit_size: 256 << 10,
         fill_hedge: Default::default(),

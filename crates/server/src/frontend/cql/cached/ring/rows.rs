@@ -81,11 +81,13 @@ impl Rows for RingRows {
         if outcome == Outcome::Weak {
             begun.weaken();
         }
-        begun.settle(match outcome {
-            Outcome::Settled | Outcome::Weak => Answered::Definite,
-            Outcome::Refused => Answered::Refused,
-            Outcome::Unknown => Answered::Unknown(InDoubt::ConnectionLost),
-        });
+        let unknown = Answered::Unknown(InDoubt::ConnectionLost);
+        match outcome {
+            Outcome::Settled | Outcome::Weak => begun.settle(Answered::Definite),
+            Outcome::Refused => begun.settle(Answered::Refused),
+            Outcome::Unknown => begun.settle(unknown),
+            Outcome::Decided => begun.settle_inquired(unknown, true, true),
+        }
     }
 
     fn run_out(&mut self, write: PermitKey) {
@@ -110,6 +112,8 @@ impl Rows for RingRows {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use afterglow_cql::schema::Schema;
     use afterglow_ring::{Identity, Incarnation, MemberId, Scope};
     use afterglow_rowcache::gate::Join;
@@ -117,7 +121,7 @@ mod tests {
     use afterglow_rowcache::serve::CachePermission;
 
     use super::*;
-    use crate::frontend::cql::cached::testing::{keyed, open, read_of};
+    use crate::frontend::cql::cached::testing::{keyed, open, open_holding, read_of};
 
     /// The writer was killed. A serial read may complete the proposal of its transaction, days
     /// later.
@@ -143,6 +147,29 @@ mod tests {
             assert!(!fills(), "it is under way");
             rows.run_out(write);
             assert_eq!(fills(), is_filled);
+        }
+    }
+
+    /// Its coordinator was lost, and a serial read has decided it since. So it is held for
+    /// `unknown-outcome-hold`, as a plain write is.
+    #[test]
+    fn a_transaction_that_is_decided_is_not_held_until_the_replicas_forget_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (_engine, cached) = open_holding(directory.path(), Duration::ZERO);
+        let cache = cached.router.shared().cache.clone();
+        let (plan, key) = read_of(&Schema::of_tables([keyed("t", 7)]), "t");
+        let process = Identity { id: MemberId(1), incarnation: Incarnation(1) };
+        let mut rows = RingRows::new(cache.clone(), Box::new(|_| WriteScope::default()));
+        for (outcome, is_filled) in [(Outcome::Decided, true), (Outcome::Unknown, false)] {
+            let mut scope = WriteScope::everything();
+            scope.conditional = true;
+            let (scopes, detail) = ([Scope::All], detail(&scope, NEVER));
+            let write = PermitKey { process, number: is_filled.into() };
+            rows.begin(write, WriteBody { scopes: &scopes, detail: &detail });
+            rows.end(write, outcome);
+            let permission = CachePermission::Exclusive { claim: 9 };
+            let joined = cache.join(&plan.table, &key, permission, || unreachable!());
+            assert_eq!(matches!(joined, Join::Lead(_)), is_filled, "{outcome:?}");
         }
     }
 

@@ -66,7 +66,11 @@ impl RingWrite {
         match self.events.next().await {
             Some(WriteEvent::Acknowledged) => Verdict::Acknowledged,
             // The database has said itself what failed.
-            _ if result == WriteResult::Refused || result == WriteResult::Unknown => {
+            _ if matches!(
+                result,
+                WriteResult::Refused | WriteResult::Unknown | WriteResult::Decided
+            ) =>
+            {
                 Verdict::Acknowledged
             }
             _ => Verdict::Unknown,
