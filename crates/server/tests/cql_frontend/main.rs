@@ -15,6 +15,7 @@ mod prepared;
 mod proxy;
 mod relay;
 mod ring;
+mod schema_steps;
 mod tls;
 mod turns;
 mod words;

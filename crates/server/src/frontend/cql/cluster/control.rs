@@ -21,11 +21,9 @@ use crate::frontend::cql::cluster::backend::{Backend, Dial};
 use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::cluster::events::{Cluster, ControlState};
 use crate::frontend::cql::cluster::first::LeftNodes;
-use crate::frontend::cql::cluster::query::{
-    ControlConnectionError, call, fetch, fetch_if_there, fetch_if_told,
-};
-use crate::frontend::cql::cluster::rows::Fetched;
-use crate::frontend::cql::cluster::schema::{self, ChangeNumber, Sources};
+use crate::frontend::cql::cluster::query::{ControlConnectionError, call, fetch, fetch_if_there};
+use crate::frontend::cql::cluster::schema::ChangeNumber;
+use crate::frontend::cql::cluster::schema_load::load_schema;
 use crate::frontend::cql::cluster::{nodes, system_read};
 use crate::frontend::cql::reactor_state::CqlReactorState;
 use crate::frontend::cql::shared::{CqlShared, RefreshRequest};
@@ -461,32 +459,4 @@ fn forget_failures(front_end: &Arc<CqlShared>) {
             reactor_state.pool.keep(|node| topology.has(node));
         });
     }
-}
-
-/// When tables, views and keyspaces were last changed, as far as the database tells.
-async fn load_times(backend: &Rc<Backend>) -> Result<[Option<Fetched>; 3], ControlConnectionError> {
-    let [of_tables, of_views, of_keyspaces] = schema::TIMES;
-    Ok([
-        fetch_if_told(backend, of_tables).await?,
-        fetch_if_told(backend, of_views).await?,
-        fetch_if_told(backend, of_keyspaces).await?,
-    ])
-}
-
-async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlConnectionError> {
-    let [keyspaces, tables, views, columns, indexes, triggers, dropped, masks] = schema::QUERIES;
-    let sources = Sources {
-        // First and last: see there.
-        times: load_times(backend).await?,
-        keyspaces: fetch(backend, keyspaces).await?,
-        tables: fetch(backend, tables).await?,
-        views: fetch(backend, views).await?,
-        columns: fetch(backend, columns).await?,
-        indexes: fetch(backend, indexes).await?,
-        triggers: fetch(backend, triggers).await?,
-        dropped: fetch(backend, dropped).await?,
-        masks: fetch_if_there(backend, masks).await?,
-        times_after: load_times(backend).await?,
-    };
-    Ok(schema::build(&sources))
 }

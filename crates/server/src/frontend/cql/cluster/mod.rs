@@ -17,6 +17,7 @@ pub(crate) mod query;
 pub(crate) mod routes;
 pub(crate) mod rows;
 pub(crate) mod schema;
+mod schema_load;
 mod secure;
 pub(crate) mod system_read;
 pub(crate) mod system_tables;

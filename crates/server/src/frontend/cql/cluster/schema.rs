@@ -146,6 +146,24 @@ pub struct Sources {
     pub masks: Option<Fetched>,
 }
 
+impl Sources {
+    /// Nothing has changed from the first of them to the last, as far as times tell. Every change
+    /// of a table, of its columns, indexes, triggers and masks sets its time.
+    pub fn are_of_one_moment(&self) -> bool {
+        let are_told = |read: &[Option<Fetched>; 3]| {
+            let [tables, views, keyspaces] =
+                read.each_ref().map(|one| one.as_ref().map(Fetched::rows));
+            let is_told = |row: FetchedRow<'_>| table_time(&row).is_some();
+            tables.is_some_and(|mut rows| rows.all(is_told))
+                && views.is_some_and(|mut rows| rows.all(is_told))
+                && keyspaces.is_some_and(|mut rows| rows.all(|row| keyspace_time(&row).is_some()))
+        };
+        are_told(&self.times)
+            && are_told(&self.times_after)
+            && times(&self.times) == times(&self.times_after)
+    }
+}
+
 /// Builds a snapshot. Rows that do not look as they should are left out: their tables are then
 /// unknown and not cached.
 pub fn build(sources: &Sources) -> Schema {
@@ -226,15 +244,21 @@ fn unchanged(
 /// What one reading of [`TIMES`] tells: of tables and views by their ids, of keyspaces by name.
 fn times(read: &[Option<Fetched>; 3]) -> [ChangeTimes; 2] {
     let [tables, views, keyspaces] = read;
-    let told = |row: &FetchedRow<'_>, of: &str, time: &str| {
-        Some((row.bytes(of)?.to_vec(), row.bigint(time)?))
-    };
     let all = [tables, views].into_iter().flatten().flat_map(Fetched::rows);
     let keyspaces = keyspaces.iter().flat_map(Fetched::rows);
     [
-        all.filter_map(|row| told(&row, "id", "writetime(id)")).collect(),
-        keyspaces.filter_map(|row| told(&row, "keyspace_name", "writetime(replication)")).collect(),
+        all.filter_map(|row| table_time(&row)).collect(),
+        keyspaces.filter_map(|row| keyspace_time(&row)).collect(),
     ]
+}
+
+/// The id of a table or view, and its time. `None` if it has none.
+fn table_time(row: &FetchedRow<'_>) -> Option<(Vec<u8>, ChangeTime)> {
+    Some((row.bytes("id")?.to_vec(), row.bigint("writetime(id)")?))
+}
+
+fn keyspace_time(row: &FetchedRow<'_>) -> Option<(Vec<u8>, ChangeTime)> {
+    Some((row.bytes("keyspace_name")?.to_vec(), row.bigint("writetime(replication)")?))
 }
 
 fn bare_table(row: &FetchedRow<'_>, name: &str) -> Option<TableSchema> {
@@ -456,6 +480,49 @@ mod tests {
         }
         let silent = Sources { times_after: [None, None, None], ..sources() };
         assert!(!read(78, 78).keeps_rows_since(&build(&silent), "ks", "t"));
+    }
+
+    #[test]
+    fn sources_are_of_one_moment_if_all_times_are_told_and_the_same() {
+        let are =
+            |times, times_after| Sources { times, times_after, ..sources() }.are_of_one_moment();
+        let views = |time: i64| {
+            let time = time.to_be_bytes();
+            Some(fetched(&["id", "writetime(id)"], &[&[&[8; 16], &time]]))
+        };
+        let at = |time, of_view| {
+            let [tables, _, keyspaces] = times_at(time);
+            [tables, views(of_view), keyspaces]
+        };
+        assert!(are(at(77, 5), at(77, 5)));
+        assert!(!are(at(77, 5), at(78, 5)));
+        assert!(!are(at(77, 5), at(77, 6)));
+        for one in 0..3 {
+            let lacks = |lacks: bool| {
+                let mut times = at(77, 5);
+                if lacks {
+                    times[one] = None;
+                }
+                times
+            };
+            assert!(!are(lacks(true), lacks(false)) && !are(lacks(false), lacks(true)));
+            assert!(!are(lacks(true), lacks(true)), "what is not told may have changed");
+            let gone = |gone: bool| {
+                let mut times = at(77, 5);
+                if gone {
+                    times[one] = Some(fetched(&["id", "keyspace_name"], &[]));
+                }
+                times
+            };
+            assert!(!are(gone(false), gone(true)) && !are(gone(true), gone(false)));
+            let timeless = || {
+                let mut times = at(77, 5);
+                let columns = ["id", "writetime(id)", "keyspace_name", "writetime(replication)"];
+                times[one] = Some(fetched(&columns, &[&[&[9; 16], &[0; 4], b"ks", &[0; 4]]]));
+                times
+            };
+            assert!(!are(timeless(), timeless()), "one row tells no time");
+        }
     }
 
     #[test]
