@@ -211,6 +211,13 @@ impl WriteScope {
         self.doubtful || self.asked && self.is_wide()
     }
 
+    /// Whether anybody who can log in may have asked for it, and it keeps others from the cache:
+    /// [what may be nothing](WriteScope::may_be_nothing), and what closes all gates and drops
+    /// nothing. That is what names a keyspace without tables, or one that is not there.
+    pub fn may_be_in_vain(&self) -> bool {
+        self.may_be_nothing() || self.asked && self.everything && self.invalidations.is_empty()
+    }
+
     /// Whether it drops whole tables or more, and nothing else.
     fn is_wide(&self) -> bool {
         let wide = |one: &Invalidation| match one {

@@ -56,6 +56,32 @@ fn scope_of(target: &Target, known: &Known) -> WriteScope {
 }
 
 #[test]
+fn what_names_a_keyspace_may_be_in_vain_also_if_that_has_no_tables() {
+    let schema = Schema::default();
+    for (text, known, may_be) in [
+        ("DROP KEYSPACE ks", Known::Nothing, true),
+        ("DROP INDEX IF EXISTS ks.none", Known::Nothing, true),
+        ("DROP KEYSPACE ks", Known::Table(Uuid::from_u128(7)), true),
+        ("TRUNCATE ks.t", Known::Table(Uuid::from_u128(7)), true),
+        (
+            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy'}",
+            Known::Nothing,
+            false,
+        ),
+        // It closes the gate of a table that is not there.
+        ("DROP TABLE ks.none", Known::Nothing, false),
+    ] {
+        let Plan::Write(plan) = analyse(&parse(text), &schema, None) else { panic!("{text}") };
+        let mut scope = WriteScope::default();
+        scope.add(&plan, &|_| None, &known);
+        assert_eq!(scope.may_be_in_vain(), may_be, "{text}");
+    }
+    // Nobody asks for what we drop ourselves.
+    let target = Target::Keyspace("ks".into());
+    assert!(!scope_of(&target, &Known::Nothing).may_be_in_vain());
+}
+
+#[test]
 fn while_the_schema_is_unknown_every_write_drops_everything() {
     let table = Target::Table { keyspace: "ks".into(), table: "t".into(), id: None };
     for target in [table, Target::Keyspace("ks".into())] {

@@ -10,6 +10,9 @@
 //! 3. If it is taken, all that are held are sent, and nothing is held any more. If it is refused,
 //!    this begins anew. An answer that says nothing of the statement itself changes nothing: the
 //!    next one is the trial.
+//!    A change of the schema may find nothing to change, such as `DROP INDEX IF EXISTS`. It may
+//!    need no right, so it counts as a refusal. Many in a row are common, so it holds statements
+//!    for nine times as long as it took, for a second at most, and for no longer if there are more.
 //! 4. A refusal is forgotten ten times as long after it as it holds statements.
 //! 5. A new connection begins where the last refusal has left its user: to connect anew is cheap.
 //!    Connections that are there are not held for it, as many clients may be one user.
@@ -17,7 +20,8 @@
 //! No statement is held for more than [`LONGEST`]: what would be is not sent.
 //!
 //! Invariant: of a connection whose statements are sent and refused one after the other, no more
-//! than a tenth of the time passes while one of them is under way.
+//! than a tenth of the time passes while one of them is under way. So it is of those that find
+//! nothing to change, if they take no longer than a ninth of a second.
 //!
 //! Not bounded: what comes at once before anything was refused, on however many connections. Nor is
 //! who connects anew to a database that asks for no login.
@@ -50,7 +54,9 @@ pub enum Ended {
     Refused,
     /// The database carried it out.
     Taken,
-    /// Neither: no answer, a node that cannot do it now, or there was nothing to do.
+    /// There was nothing to do, which may need no right.
+    Needless,
+    /// Neither: no answer, or a node that cannot do it now.
     Unsaid,
 }
 
@@ -146,25 +152,30 @@ impl Refusals {
         match ended {
             Ended::Unsaid => {}
             Ended::Taken => self.forget(),
+            // Whoever sends one after the other is never told that it was held for too long.
+            Ended::Needless => self.hold(took.saturating_mul(LEAST_TIMES).min(LONGEST), now),
             Ended::Refused => {
                 let in_a_row = self.in_a_row.get().saturating_add(1);
                 self.in_a_row.set(in_a_row);
                 let grown = took.saturating_mul(LEAST_TIMES.saturating_add(in_a_row));
                 let pause = grown.min(LONGEST).max(took.saturating_mul(LEAST_TIMES));
-                let (next, forgotten) = (now + pause, now + pause * FORGOTTEN_AFTER);
-                let last = self.last.get().unwrap_or(HeldUntil { next, forgotten });
-                // Never sooner because another is refused.
-                let last = HeldUntil {
-                    next: last.next.max(next),
-                    forgotten: last.forgotten.max(forgotten),
-                };
-                debug_assert!(last.next <= last.forgotten, "one may be sent before all may");
-                self.last.set(Some(last));
-                if let Some(user) = &*self.user.borrow() {
-                    // Of several connections at once the last one counts, whichever that is.
-                    *user.0.lock() = Some((in_a_row, last));
-                }
+                self.hold(pause, now);
             }
+        }
+    }
+
+    /// Holds statements for so long from now on.
+    fn hold(&self, pause: Duration, now: Instant) {
+        let (next, forgotten) = (now + pause, now + pause * FORGOTTEN_AFTER);
+        let last = self.last.get().unwrap_or(HeldUntil { next, forgotten });
+        // Never sooner because another is refused.
+        let last =
+            HeldUntil { next: last.next.max(next), forgotten: last.forgotten.max(forgotten) };
+        debug_assert!(last.next <= last.forgotten, "one may be sent before all may");
+        self.last.set(Some(last));
+        if let Some(user) = &*self.user.borrow() {
+            // Of several connections at once the last one counts, whichever that is.
+            *user.0.lock() = Some((self.in_a_row.get(), last));
         }
     }
 
@@ -263,6 +274,29 @@ mod tests {
         drop(trial);
         refusals.note(Ended::Refused, 2 * MS, now);
         assert_eq!(sent(&refusals, &mut now).0, 20 * MS);
+    }
+
+    #[test]
+    fn what_finds_nothing_to_do_is_held_as_long_each_time_and_for_a_second_at_most() {
+        for (took, pause) in [(2 * MS, 18 * MS), (500 * MS, LONGEST)] {
+            let (refusals, mut now) = (Rc::new(Refusals::default()), Instant::now());
+            for times in 0..200 {
+                let (wait, trial) = sent(&refusals, &mut now);
+                assert_eq!(wait, if times == 0 { Duration::ZERO } else { pause });
+                now += took;
+                refusals.note(Ended::Needless, took, now);
+                drop(trial);
+            }
+            // A new connection of its user is no way round it, and what is taken ends it.
+            let user = Arc::default();
+            refusals.log_in(&user);
+            refusals.note(Ended::Needless, took, now);
+            let another = Rc::new(Refusals::default());
+            another.log_in(&user);
+            assert_eq!(sent(&another, &mut now).0, pause);
+            refusals.note(Ended::Taken, took, now);
+            assert!(is_free(&refusals, now));
+        }
     }
 
     #[test]

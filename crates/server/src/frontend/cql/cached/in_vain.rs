@@ -22,14 +22,14 @@ pub(super) enum NotSent {
     Because(&'static str),
 }
 
-const TOO_LONG: &str = "statements over whole tables of this connection or its user were refused, and it \
-     would be held for too long: it was not sent, send fewer at once";
+const TOO_LONG: &str = "statements over whole tables of this connection or its user were refused or changed \
+     nothing, and it would be held for too long: it was not sent, send fewer at once";
 const STOPS: &str = "this instance is about to stop, and statements over whole tables of this \
-     connection or its user were refused: it was not sent, try again at another one";
+     connection or its user were refused or changed nothing: it was not sent, try again at another one";
 
 /// Whether a write of this may close gates now.
 pub(super) fn turn(request: &Request, touched: &WriteScope) -> VainTurn {
-    match touched.may_be_nothing() {
+    match touched.may_be_in_vain() {
         true => request.client().refusals.turn(Instant::now()),
         false => VainTurn::Free,
     }
@@ -73,7 +73,7 @@ pub(super) fn note(
     answer: &Result<Envelope, CallError>,
     sent: Instant,
 ) {
-    if touched.may_be_nothing() {
+    if touched.may_be_in_vain() {
         let (now, ended) = (Instant::now(), ended(answer, touched.is_only_schema()));
         request.client().refusals.note(ended, now.duration_since(sent), now);
     }
@@ -84,7 +84,7 @@ fn ended(answer: &Result<Envelope, CallError>, is_only_schema: bool) -> Ended {
     match answer {
         Ok(answer) if answer.header.opcode == Opcode::Result => {
             match is_only_schema && is_void(answer) {
-                true => Ended::Unsaid,
+                true => Ended::Needless,
                 false => Ended::Taken,
             }
         }
@@ -134,9 +134,9 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_the_schema_that_changed_nothing_says_nothing() {
+    fn a_change_of_the_schema_that_changed_nothing_was_needless() {
         let void = answer(Opcode::Result, vec![0, 0, 0, 1]);
-        assert_eq!(ended(&void, true), Ended::Unsaid);
+        assert_eq!(ended(&void, true), Ended::Needless);
         assert_eq!(ended(&void, false), Ended::Taken, "as of TRUNCATE");
     }
 }
