@@ -136,6 +136,21 @@ fn a_schema_that_changes_while_it_is_read_is_read_again_in_turn() {
     assert!(database.asked.lock().unwrap().is_empty(), "it is read");
 }
 
+/// Long answers share a slow connection. All of them take longer than one alone may.
+#[test]
+fn a_schema_that_is_read_at_once_may_take_long_while_answers_come() {
+    let database = Database::new();
+    let _proxy = Proxy::before(database.fake.address());
+    database.times(5);
+    for ask in database.step(8, "writetime", false) {
+        thread::sleep(Duration::from_millis(1_400));
+        ask.rows(&[("k", UUID)], &[]);
+    }
+    database.times(5);
+    thread::sleep(A_WHILE);
+    assert!(database.asked.lock().unwrap().is_empty(), "it is read");
+}
+
 #[test]
 fn where_the_database_tells_no_times_the_schema_is_read_in_turn() {
     let database = Database::new();

@@ -20,7 +20,7 @@ use futures_util::future::{try_join, try_join3, try_join4};
 
 use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::query::{
-    ControlConnectionError, fetch, fetch_if_there, fetch_if_told,
+    ControlConnectionError, QueryStep, fetch, fetch_if_there,
 };
 use crate::frontend::cql::cluster::rows::Fetched;
 use crate::frontend::cql::cluster::schema::{QUERIES, Sources, TIMES, build};
@@ -43,7 +43,8 @@ pub async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlConnect
 
 /// When tables, views and keyspaces were last changed, as far as the database tells.
 async fn load_times(backend: &Rc<Backend>) -> Result<[Option<Fetched>; 3], ControlConnectionError> {
-    let [tables, views, keyspaces] = TIMES.map(|text| fetch_if_told(backend, text));
+    let step = QueryStep::new(backend);
+    let [tables, views, keyspaces] = TIMES.map(|text| step.fetch_if_told(text));
     let (tables, views, keyspaces) = try_join3(tables, views, keyspaces).await?;
     Ok([tables, views, keyspaces])
 }
@@ -53,10 +54,11 @@ async fn load_at_once(
     times: [Option<Fetched>; 3],
 ) -> Result<Sources, ControlConnectionError> {
     let [keyspaces, tables, views, columns, indexes, triggers, dropped, masks] = QUERIES;
+    let step = QueryStep::new(backend);
     let [keyspaces, tables, views, columns, indexes, triggers, dropped] =
         [keyspaces, tables, views, columns, indexes, triggers, dropped]
-            .map(|text| fetch(backend, text));
-    let masks = fetch_if_there(backend, masks);
+            .map(|text| step.fetch(text));
+    let masks = step.fetch_if_there(masks);
     let one_half = try_join4(keyspaces, tables, views, columns);
     let other_half = try_join4(indexes, triggers, dropped, masks);
     let ((keyspaces, tables, views, columns), (indexes, triggers, dropped, masks)) =
