@@ -155,15 +155,20 @@ impl Schema {
     pub fn keeps_rows_since(&self, before: &Schema, keyspace: &str, table: &str) -> bool {
         let [now, then] = [self, before].map(|of| of.table(keyspace, table));
         let (Some(now), Some(then)) = (now, then) else { return false };
-        let times = (self.table_times.get(&now.id), before.table_times.get(&then.id));
-        let is_told = matches!(times, (Some(now), Some(then)) if now != then);
         // Rows are the same with an index and without.
-        is_told && TableSchema { indexed: then.indexed, ..TableSchema::clone(&now) } == *then
+        self.tells_change_since(before, keyspace, table)
+            && TableSchema { indexed: then.indexed, ..TableSchema::clone(&now) } == *then
     }
 
-    /// Whether it is known when a table was last changed.
-    pub fn tells_time(&self, table: Uuid) -> bool {
-        self.table_times.contains_key(&table)
+    /// Whether this and an earlier snapshot tell when a table was last changed, and it was since.
+    pub fn tells_change_since(&self, before: &Schema, keyspace: &str, table: &str) -> bool {
+        let [now, then] = [self, before].map(|of| of.table_time(keyspace, table));
+        now.is_some() && then.is_some() && now != then
+    }
+
+    /// When a table was last changed, if that is known.
+    pub fn table_time(&self, keyspace: &str, table: &str) -> Option<ChangeTime> {
+        self.table_times.get(&self.table(keyspace, table)?.id).copied()
     }
 
     /// Notes when a table was last changed.

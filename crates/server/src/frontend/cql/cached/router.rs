@@ -305,16 +305,21 @@ mod tests {
             |keyspace: &str, id| TableSchema::new(keyspace.into(), "t".into(), Uuid::from_u128(id));
         let (ours, other) = (table("ks", 7), table("other", 8));
         let store = SchemaStore::default();
-        let mut schema = Schema::of_tables([ours.clone(), other.clone()]);
-        schema.set_table_time(ours.id, 1);
-        store.publish(schema, store.begin_load());
-        for (change, target, weak) in [
-            ("UPDATED", SchemaTarget::Type("u"), false),
-            ("UPDATED", SchemaTarget::Table("t"), false),
-            ("UPDATED", SchemaTarget::Keyspace, true),
+        let changed_at = |time| {
+            let mut schema = Schema::of_tables([ours.clone(), other.clone()]);
+            schema.set_table_time(ours.id, time);
+            schema
+        };
+        store.publish(changed_at(1), store.begin_load());
+        for (change, target, time, weak) in [
+            ("UPDATED", SchemaTarget::Type("u"), 1, false),
+            ("UPDATED", SchemaTarget::Table("t"), 2, false),
+            ("UPDATED", SchemaTarget::Keyspace, 2, true),
         ] {
             router.schema_changed(&SchemaChange { change, keyspace: "ks", target }, &store);
-            router.schema_read(&store.current(), &store.current());
+            let before = store.current();
+            store.publish(changed_at(time), store.begin_load());
+            router.schema_read(&before, &store.current());
             let found = [&ours, &other].map(|table| is_weak(&router, table));
             assert_eq!(found, [weak, false], "{change}");
         }
@@ -375,20 +380,28 @@ mod tests {
             time.into_iter().for_each(|time| schema.set_table_time(table.id, time));
             schema
         };
-        // A table that has no time changed while the schema was read.
-        for (changes, time, weak) in [(1, Some(1), false), (2, Some(2), true), (1, None, true)] {
+        for (changes, before, time, weak) in [
+            (1, Some(0), Some(1), false),
+            (2, Some(0), Some(2), true),
+            // It changed while the schema was read.
+            (1, Some(0), None, true),
+            // The snapshot before has the change already, and maybe another that was taken back.
+            (1, Some(1), Some(1), true),
+            // It changed while that was read.
+            (1, None, Some(1), true),
+        ] {
             let dir = tempfile::tempdir().unwrap();
             let (_engine, cached) = open(dir.path());
             let router = cached.router.clone();
             let store = SchemaStore::default();
-            store.publish(at(Some(0)), store.begin_load());
+            store.publish(at(before), store.begin_load());
             for _ in 0..changes {
                 let target = SchemaTarget::Table("t");
                 let change = SchemaChange { change: "UPDATED", keyspace: "ks", target };
                 router.schema_changed(&change, &store);
             }
-            router.schema_read(&at(Some(0)), &at(time));
-            assert_eq!(is_weak(&router, &table), weak, "{changes} at {time:?}");
+            router.schema_read(&at(before), &at(time));
+            assert_eq!(is_weak(&router, &table), weak, "{changes} from {before:?} to {time:?}");
         }
     }
 

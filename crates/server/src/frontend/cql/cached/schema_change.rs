@@ -185,9 +185,10 @@ pub(super) fn suspect(shared: &CachedState, keyspace: &str, table: &TableSchema)
 /// others are forgotten.
 ///
 /// Of several changes it shows only what is left of them. There may be several also where one was
-/// heard of and the table has no time: it changed while the schema was read. A node may have but
-/// the first, also where the last took that back: no such table is believed for long, see
-/// [`weaken_lagging`].
+/// heard of and the table has no time, or had none before: it changed while the schema was read. So
+/// there may be if it has the time that it had before: that snapshot has the last change already. A
+/// node may have but the first, also where the last took that back: no such table is believed for
+/// long, see [`weaken_lagging`].
 pub(super) fn settle_changed(shared: &CachedState, before: &Schema, now: &Schema) {
     let heard = std::mem::take(&mut *shared.changed.lock());
     for ChangedTable { keyspace, table, suspected, again } in heard {
@@ -196,8 +197,8 @@ pub(super) fn settle_changed(shared: &CachedState, before: &Schema, now: &Schema
             shared.distrust_older();
         }
         // Before its gate opens: no fill in between is believed for long.
-        let several = |table: &Arc<TableSchema>| again || !now.tells_time(table.id);
-        if let Some(table) = now.table(&keyspace, &table).filter(several) {
+        let several = again || !now.tells_change_since(before, &keyspace, &table);
+        if let Some(table) = now.table(&keyspace, &table).filter(|_| several) {
             let mut weak = WriteScope::default();
             weak.add_table(&table);
             shared.weaken(weak);

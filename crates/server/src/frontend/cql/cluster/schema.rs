@@ -162,6 +162,12 @@ impl Sources {
             && are_told(&self.times_after)
             && times(&self.times) == times(&self.times_after)
     }
+
+    /// The times to read everything again with. What has changed since the first of them, maybe
+    /// twice, has no time then.
+    pub fn first_times(self) -> [Option<Fetched>; 3] {
+        self.times
+    }
 }
 
 /// Builds a snapshot. Rows that do not look as they should are left out: their tables are then
@@ -478,6 +484,10 @@ mod tests {
             let again = next.touched_since(&now);
             assert_eq!(again.tables.iter().any(|table| table.name == "t"), !kept);
         }
+        // It is read again, and changed before that.
+        let times = Sources { times_after: times_at(78), ..sources() }.first_times();
+        let now = build(&Sources { times, times_after: times_at(78), ..sources() });
+        assert_eq!(now.table_time("ks", "t"), None);
         let silent = Sources { times_after: [None, None, None], ..sources() };
         assert!(!read(78, 78).keeps_rows_since(&build(&silent), "ks", "t"));
     }

@@ -9,7 +9,9 @@
 //!
 //! If the times of step 3 are those of step 1, nothing has changed in between. Then it does not
 //! matter in which order the answers of step 2 were made. Otherwise, and where the database tells
-//! no times, [`QUERIES`] are read in their order, one after the other, and [`TIMES`] once more.
+//! no times, [`QUERIES`] are read in their order, one after the other, and [`TIMES`] once more. A
+//! table has a time only if the first [`TIMES`] and the last tell the same.
+//!
 //! A table that such a reading knows has the columns that it had then or later. Of a column that it
 //! knows it has the time at which another of that name was dropped.
 
@@ -34,7 +36,7 @@ pub async fn load_schema(backend: &Rc<Backend>) -> Result<Schema, ControlConnect
             if sources.are_of_one_moment() {
                 return Ok(build(&sources));
             }
-            sources.times_after
+            sources.first_times()
         }
         false => times,
     };
