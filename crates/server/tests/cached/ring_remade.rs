@@ -5,6 +5,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use afterglow_cql::frame::{Opcode, Version};
 use afterglow_loadgen::cql::CqlError;
@@ -13,13 +14,15 @@ use afterglow_testkit::fake_backend::{Ask, FakeBackend};
 use crate::node::{Client, direct, furnished, one_text, wait_until};
 use crate::ring_world::World;
 
+pub const WRITE: Duration = Duration::from_millis(400);
+
 const WRITE_TIMEOUT: i32 = 0x1100;
 const VOID: i32 = 1;
 /// That a row was cached, or that there is none.
 const CACHED: [&str; 2] = ["afterglow_fills_total", "\"installed"];
 
 /// The way to a member's ring port. It can be cut.
-struct Cable {
+pub struct Cable {
     address: SocketAddr,
     /// Both ends of what goes through; `None` while it is cut.
     ends: Arc<Mutex<Option<Vec<TcpStream>>>>,
@@ -45,7 +48,7 @@ impl Cable {
         cable
     }
 
-    fn cut(&self) {
+    pub fn cut(&self) {
         let ends = self.ends.lock().unwrap().take();
         for end in ends.into_iter().flatten() {
             // Who has ended it before has done the same.
@@ -66,10 +69,11 @@ fn carry(mut from: TcpStream, mut to: TcpStream) {
 }
 
 /// A write that the database was sent, and has not answered.
-type Held = Arc<Mutex<Option<Arc<Ask>>>>;
+pub type Held = Arc<Mutex<Option<Arc<Ask>>>>;
 
-/// Two members with a cable to each. The first write of `'fresh'` is kept, and not done.
-fn world() -> (World, Vec<Cable>, Held) {
+/// Two members with a cable to each. The first write of `'fresh'` is kept, and not done. A write
+/// gives up when an owner has not answered for [`WRITE`].
+pub fn world() -> (World, Vec<Cable>, Held) {
     let held = Held::default();
     let kept = held.clone();
     let database = FakeBackend::scripted(Version::MAX, move |ask| {
@@ -84,7 +88,7 @@ fn world() -> (World, Vec<Cable>, Held) {
     let cable = |setup: &mut crate::node::Setup| {
         let ring = setup.ring.as_mut().unwrap();
         // A write gives up before anybody is put out, and before the lease ends.
-        (ring.protocol.write, ring.protocol.silence) = (400_000, 5_000_000);
+        (ring.protocol.write, ring.protocol.silence) = (WRITE.as_micros() as u64, 5_000_000);
         ring.protocol.lease = 10_000_000;
         let cable = Cable::to(ring.listen);
         ring.advertised = cable.address.to_string();

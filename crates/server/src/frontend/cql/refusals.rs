@@ -9,24 +9,31 @@
 //! 2. Then one is sent, as a trial. The others are held until its answer is known.
 //! 3. If it is taken, all that are held are sent, and nothing is held any more. If it is refused,
 //!    this begins anew. An answer that says nothing of the statement itself changes nothing: the
-//!    next one is the trial.
-//!    A change of the schema may find nothing to change, such as `DROP INDEX IF EXISTS`. It may
-//!    need no right, so it counts as a refusal. Many in a row are common, so it holds statements
-//!    for nine times as long as it took, for a second at most, and for no longer if there are more.
+//!    next one is the trial. Nor does one that was sent before statements were held: who sends one
+//!    that is taken along with those that are not is held all the same.
 //! 4. A refusal is forgotten ten times as long after it as it holds statements.
 //! 5. A new connection begins where the last refusal has left its user: to connect anew is cheap.
 //!    Connections that are there are not held for it, as many clients may be one user.
 //!
 //! No statement is held for more than [`LONGEST`]: what would be is not sent.
 //!
+//! A change of the schema may find nothing to change, such as `DROP INDEX IF EXISTS`. It may need
+//! no right, so it holds others too. But tools send many, and their users have the right. So it is
+//! milder than a refusal while nothing was refused:
+//!
+//! - Statements are held for as long as it took, and for no longer if there are more.
+//! - They are sent one after the other, however long that takes. Each is sent.
+//! - Once one is taken, new connections of the user are not held either.
+//!
 //! Invariant: of a connection whose statements are sent and refused one after the other, no more
-//! than a tenth of the time passes while one of them is under way. So it is of those that find
-//! nothing to change, if they take no longer than a ninth of a second.
+//! than a tenth of the time passes while one of them is under way; of those that find nothing to
+//! change half of it.
 //!
 //! Not bounded: what comes at once before anything was refused, on however many connections. Nor is
 //! who connects anew to a database that asks for no login.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,7 +47,7 @@ use crate::reactor::wake_in_drop;
 /// the time that it took itself, a tenth of the time is under way.
 const LEAST_TIMES: u32 = 9;
 /// No statement is held longer, and no pause grows longer by the number of refusals.
-pub const LONGEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(1);
 /// A refusal is forgotten after so many pauses.
 const FORGOTTEN_AFTER: u32 = 10;
 /// More of those that are held are noted only once the ones that have left are taken out. A
@@ -54,7 +61,7 @@ pub enum Ended {
     Refused,
     /// The database carried it out.
     Taken,
-    /// There was nothing to do, which may need no right.
+    /// It changed nothing, which may need no right.
     Needless,
     /// Neither: no answer, or a node that cannot do it now.
     Unsaid,
@@ -83,7 +90,7 @@ pub struct Refusals {
     trial: Cell<Option<u64>>,
     trials: Cell<u64>,
     /// Those that are held, and some that were.
-    held: RefCell<Vec<Sender<()>>>,
+    held: RefCell<VecDeque<Sender<()>>>,
     /// Where new connections of its user begin, if it has one.
     user: RefCell<Option<Arc<LastRefusal>>>,
 }
@@ -92,13 +99,29 @@ pub struct Refusals {
 #[derive(Debug, Default)]
 pub struct LastRefusal(Mutex<Option<(u32, HeldUntil)>>);
 
-/// Until when what was refused holds others.
+/// Until when what was refused, or changed nothing, holds others.
 #[derive(Debug, Clone, Copy)]
 struct HeldUntil {
+    /// When the first of them was answered.
+    since: Instant,
     /// One may be sent then.
     next: Instant,
     /// All may. Never before `next`.
     forgotten: Instant,
+    /// None of them was refused.
+    is_mild: bool,
+}
+
+impl HeldUntil {
+    /// Nothing is sent sooner because there is another.
+    fn and(self, other: HeldUntil) -> HeldUntil {
+        HeldUntil {
+            since: self.since.min(other.since),
+            next: self.next.max(other.next),
+            forgotten: self.forgotten.max(other.forgotten),
+            is_mild: self.is_mild && other.is_mild,
+        }
+    }
 }
 
 /// The one statement that is sent to see whether it is refused too.
@@ -113,7 +136,7 @@ impl Drop for Trial {
         // If the refusal was forgotten meanwhile, another trial may be under way.
         if self.of.trial.get() == Some(self.number) {
             self.of.trial.set(None);
-            self.of.wake();
+            self.of.wake_next();
         }
     }
 }
@@ -130,7 +153,9 @@ impl Refusals {
 
     /// Whether a statement may be sent now.
     pub fn turn(self: &Rc<Self>, now: Instant) -> VainTurn {
-        let Some(HeldUntil { next, forgotten }) = self.last.get() else { return VainTurn::Free };
+        let Some(HeldUntil { next, forgotten, .. }) = self.last.get() else {
+            return VainTurn::Free;
+        };
         if now >= forgotten {
             self.forget();
             return VainTurn::Free;
@@ -147,36 +172,58 @@ impl Refusals {
         VainTurn::Trial(Trial { of: self.clone(), number })
     }
 
-    /// A statement was answered now, so long after it was sent.
-    pub fn note(&self, ended: Ended, took: Duration, now: Instant) {
+    /// For how much longer a statement is held that came then, if it has no turn before.
+    pub fn patience(&self, came: Instant, now: Instant) -> Duration {
+        match self.last.get() {
+            Some(last) if last.is_mild => Duration::MAX,
+            _ => (came + LONGEST).saturating_duration_since(now),
+        }
+    }
+
+    /// A statement was answered now. It kept tables from being served since `sent`.
+    pub fn note(&self, ended: Ended, sent: Instant, now: Instant) {
+        let took = now.duration_since(sent);
         match ended {
             Ended::Unsaid => {}
-            Ended::Taken => self.forget(),
-            // Whoever sends one after the other is never told that it was held for too long.
-            Ended::Needless => self.hold(took.saturating_mul(LEAST_TIMES).min(LONGEST), now),
+            Ended::Taken => self.free(sent),
+            Ended::Needless => self.hold(took, true, now),
             Ended::Refused => {
                 let in_a_row = self.in_a_row.get().saturating_add(1);
                 self.in_a_row.set(in_a_row);
                 let grown = took.saturating_mul(LEAST_TIMES.saturating_add(in_a_row));
                 let pause = grown.min(LONGEST).max(took.saturating_mul(LEAST_TIMES));
-                self.hold(pause, now);
+                self.hold(pause, false, now);
             }
         }
     }
 
     /// Holds statements for so long from now on.
-    fn hold(&self, pause: Duration, now: Instant) {
-        let (next, forgotten) = (now + pause, now + pause * FORGOTTEN_AFTER);
-        let last = self.last.get().unwrap_or(HeldUntil { next, forgotten });
-        // Never sooner because another is refused.
-        let last =
-            HeldUntil { next: last.next.max(next), forgotten: last.forgotten.max(forgotten) };
+    fn hold(&self, pause: Duration, is_mild: bool, now: Instant) {
+        let forgotten = now + pause * FORGOTTEN_AFTER;
+        let new = HeldUntil { since: now, next: now + pause, forgotten, is_mild };
+        let is_there = |held: &HeldUntil| now < held.forgotten;
+        let last = self.last.get().filter(is_there).map_or(new, |last| last.and(new));
         debug_assert!(last.next <= last.forgotten, "one may be sent before all may");
         self.last.set(Some(last));
         if let Some(user) = &*self.user.borrow() {
-            // Of several connections at once the last one counts, whichever that is.
-            *user.0.lock() = Some((self.in_a_row.get(), last));
+            let mut of_user = user.0.lock();
+            let (in_a_row, held) = of_user.filter(|(_, held)| is_there(held)).unwrap_or((0, last));
+            *of_user = Some((in_a_row.max(self.in_a_row.get()), held.and(last)));
         }
+    }
+
+    /// One was taken that was sent then.
+    fn free(&self, sent: Instant) {
+        let Some(last) = self.last.get().filter(|last| last.since <= sent) else { return };
+        if let Some(user) = &*self.user.borrow() {
+            let mut of_user = user.0.lock();
+            // Not for what holds others for longer: this connection was not held for that.
+            let is_over = |held: HeldUntil| held.is_mild && held.next <= last.next;
+            if of_user.is_some_and(|(_, held)| is_over(held)) {
+                *of_user = None;
+            }
+        }
+        self.forget();
     }
 
     /// Is told when those that are held are to ask again.
@@ -186,8 +233,20 @@ impl Refusals {
         if held.len() >= MOST_NOTED {
             held.retain(|one| !one.is_canceled());
         }
-        held.push(tell);
+        held.push_back(tell);
         changed
+    }
+
+    /// Has the one ask again that is held for longest. If it is not sent it is to call this too.
+    pub fn wake_next(&self) {
+        let mut held = self.held.borrow_mut();
+        let next = std::iter::from_fn(|| held.pop_front()).find(|one| !one.is_canceled());
+        if let Some(next) = next {
+            // Destructors of a task that panics come here.
+            wake_in_drop(|| {
+                let _ = next.send(()); // it may have left
+            });
+        }
     }
 
     /// Has all that are held ask again.
@@ -214,6 +273,11 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
+
+    /// A statement was answered so, so long after it was sent.
+    fn note(refusals: &Rc<Refusals>, ended: Ended, took: Duration, now: Instant) {
+        refusals.note(ended, now - took, now);
+    }
 
     /// Waits for its turn. How long it waited, and the trial that it is.
     fn sent(refusals: &Rc<Refusals>, now: &mut Instant) -> (Duration, Option<Trial>) {
@@ -245,7 +309,7 @@ mod tests {
                 longest = longest.max(wait);
                 now += took;
                 under_way += took;
-                refusals.note(Ended::Refused, took, now);
+                note(&refusals, Ended::Refused, took, now);
                 drop(trial);
             }
             sent(&refusals, &mut now);
@@ -263,67 +327,145 @@ mod tests {
         for _ in 0..20 {
             let (_, trial) = sent(&refusals, &mut now);
             now += 2 * MS;
-            refusals.note(Ended::Refused, 2 * MS, now);
+            note(&refusals, Ended::Refused, 2 * MS, now);
             drop(trial);
         }
         assert!(now - began < Duration::from_secs(1));
         // What the database takes waits once, and ends it.
         let (_, trial) = sent(&refusals, &mut now);
-        refusals.note(Ended::Taken, 2 * MS, now);
+        note(&refusals, Ended::Taken, 2 * MS, now);
         assert!(is_free(&refusals, now));
         drop(trial);
-        refusals.note(Ended::Refused, 2 * MS, now);
+        note(&refusals, Ended::Refused, 2 * MS, now);
         assert_eq!(sent(&refusals, &mut now).0, 20 * MS);
     }
 
     #[test]
-    fn what_finds_nothing_to_do_is_held_as_long_each_time_and_for_a_second_at_most() {
-        for (took, pause) in [(2 * MS, 18 * MS), (500 * MS, LONGEST)] {
+    fn of_a_connection_that_finds_nothing_to_change_half_of_the_time_is_under_way_at_most() {
+        for took in [MS / 10, 2 * MS, 500 * MS, 5_000 * MS] {
             let (refusals, mut now) = (Rc::new(Refusals::default()), Instant::now());
             for times in 0..200 {
                 let (wait, trial) = sent(&refusals, &mut now);
-                assert_eq!(wait, if times == 0 { Duration::ZERO } else { pause });
+                assert_eq!(wait, if times == 0 { Duration::ZERO } else { took }, "and no less");
                 now += took;
-                refusals.note(Ended::Needless, took, now);
+                note(&refusals, Ended::Needless, took, now);
                 drop(trial);
             }
-            // A new connection of its user is no way round it, and what is taken ends it.
-            let user = Arc::default();
-            refusals.log_in(&user);
-            refusals.note(Ended::Needless, took, now);
-            let another = Rc::new(Refusals::default());
-            another.log_in(&user);
-            assert_eq!(sent(&another, &mut now).0, pause);
-            refusals.note(Ended::Taken, took, now);
-            assert!(is_free(&refusals, now));
+            let patience = || refusals.patience(now - 300 * MS, now);
+            assert_eq!(patience(), Duration::MAX, "each is sent at last");
+            note(&refusals, Ended::Refused, took, now);
+            assert_eq!(patience(), LONGEST - 300 * MS);
+            note(&refusals, Ended::Needless, took, now);
+            assert_eq!(patience(), LONGEST - 300 * MS, "the refusal is not forgotten yet");
         }
+    }
+
+    #[test]
+    fn what_is_taken_ends_the_holding_for_what_is_needless_also_for_new_connections() {
+        let (user, mut now) = (Arc::default(), Instant::now());
+        let connect = || {
+            let connection = Rc::new(Refusals::default());
+            connection.log_in(&user);
+            connection
+        };
+        let [one, other] = [0; 2].map(|_| connect());
+        note(&one, Ended::Needless, 20 * MS, now);
+        let new = connect();
+        assert_eq!(sent(&new, &mut now).0, 20 * MS, "to connect anew is no way round it");
+        let (_, trial) = sent(&one, &mut now);
+        note(&one, Ended::Taken, Duration::ZERO, now);
+        drop(trial);
+        assert!(is_free(&one, now) && is_free(&connect(), now));
+        // Not where another connection was held since, or was refused something.
+        for (ended, took) in [(Ended::Needless, 20 * MS), (Ended::Refused, MS)] {
+            note(&one, Ended::Needless, 10 * MS, now);
+            note(&other, ended, took, now);
+            let (_, trial) = sent(&one, &mut now);
+            note(&one, Ended::Taken, Duration::ZERO, now);
+            drop(trial);
+            assert!(is_free(&one, now) && !is_free(&connect(), now), "{ended:?}");
+            now += 1_000 * MS;
+            assert!(is_free(&other, now));
+        }
+    }
+
+    #[test]
+    fn what_was_sent_before_others_were_held_does_not_end_that() {
+        for ended in [Ended::Needless, Ended::Refused] {
+            let (refusals, mut now) = (Rc::new(Refusals::default()), Instant::now());
+            // Sent with the other, and taken later than that was answered.
+            note(&refusals, ended, 2 * MS, now);
+            note(&refusals, Ended::Taken, 3 * MS, now + MS);
+            assert!(!is_free(&refusals, now + MS), "{ended:?}");
+            let trial = sent(&refusals, &mut now).1;
+            note(&refusals, ended, MS, now + MS);
+            note(&refusals, Ended::Taken, 2 * MS, now + 2 * MS);
+            assert!(is_free(&refusals, now + 2 * MS), "the trial was taken");
+            drop(trial);
+        }
+    }
+
+    #[test]
+    fn a_user_is_left_where_the_longest_holding_leaves_one() {
+        let (user, mut now) = (Arc::default(), Instant::now());
+        let connections = [0; 2].map(|_| {
+            let connection = Rc::new(Refusals::default());
+            connection.log_in(&user);
+            connection
+        });
+        (0..3).for_each(|_| note(&connections[0], Ended::Refused, 50 * MS, now));
+        // It does not end that.
+        note(&connections[1], Ended::Refused, MS, now);
+        let new = Rc::new(Refusals::default());
+        new.log_in(&user);
+        let (wait, trial) = sent(&new, &mut now);
+        assert_eq!(wait, 50 * MS * 12);
+        note(&new, Ended::Refused, MS, now);
+        drop(trial);
+        assert_eq!(sent(&new, &mut now).0, MS * 13);
+    }
+
+    /// Each that is held asks seldom, however many there are.
+    #[test]
+    fn of_those_that_are_held_one_asks_again_when_a_trial_ends() {
+        let (refusals, mut now) = (Rc::new(Refusals::default()), Instant::now());
+        note(&refusals, Ended::Needless, MS, now);
+        let trial = sent(&refusals, &mut now).1;
+        let [gone, mut first, mut second] = [0; 3].map(|_| refusals.changed());
+        drop(gone);
+        note(&refusals, Ended::Needless, MS, now);
+        drop(trial);
+        assert_eq!((first.try_recv(), second.try_recv()), (Ok(Some(())), Ok(None)));
+        // It is not sent.
+        refusals.wake_next();
+        assert_eq!(second.try_recv(), Ok(Some(())));
     }
 
     #[test]
     fn of_statements_that_come_at_once_one_is_sent_and_its_answer_decides() {
         let (refusals, mut now) = (Rc::new(Refusals::default()), Instant::now());
         assert!((0..100).all(|_| is_free(&refusals, now)), "nothing was refused yet");
-        refusals.note(Ended::Refused, 20 * MS, now);
+        note(&refusals, Ended::Refused, 20 * MS, now);
         assert!(
             (0..100)
                 .all(|_| matches!(refusals.turn(now), VainTurn::Later(wait) if wait == 200 * MS))
         );
         // Nor is any sent sooner when another is refused.
-        refusals.note(Ended::Refused, MS, now + 20 * MS);
+        note(&refusals, Ended::Refused, MS, now + 20 * MS);
         now += 200 * MS;
         let held = |now| matches!(refusals.turn(now), VainTurn::AfterTrial(_));
         let trial = sent(&refusals, &mut now).1.unwrap();
         let mut changed = refusals.changed();
         assert!((0..100).all(|_| held(now)));
         // No answer of the statement itself: the next one is the trial, and at once.
-        refusals.note(Ended::Unsaid, 500 * MS, now);
+        note(&refusals, Ended::Unsaid, 500 * MS, now);
         assert!(held(now) && changed.try_recv() == Ok(None));
         drop(trial);
         assert_eq!(changed.try_recv(), Ok(Some(())));
         let VainTurn::Trial(trial) = refusals.turn(now) else { panic!("nobody is under way") };
         assert!((0..100).all(|_| held(now)));
         let mut changed = refusals.changed();
-        refusals.note(Ended::Taken, MS, now);
+        note(&refusals, Ended::Taken, MS, now);
         assert_eq!(changed.try_recv(), Ok(Some(())));
         assert!((0..100).all(|_| is_free(&refusals, now)), "it was taken");
         drop(trial);
@@ -332,7 +474,7 @@ mod tests {
     #[test]
     fn a_refusal_is_forgotten() {
         let (refusals, now) = (Rc::new(Refusals::default()), Instant::now());
-        refusals.note(Ended::Refused, 200 * MS, now);
+        note(&refusals, Ended::Refused, 200 * MS, now);
         // 1.8 s at least, where a tenth is to hold.
         let VainTurn::Later(pause) = refusals.turn(now) else { panic!("it was refused") };
         assert_eq!(pause, 1_800 * MS);
@@ -343,7 +485,7 @@ mod tests {
         let forgotten = now + 10 * pause;
         assert!((0..100).all(|_| is_free(&refusals, forgotten)));
         // It begins anew, and a trial of before does not end the next one.
-        refusals.note(Ended::Refused, MS, forgotten);
+        note(&refusals, Ended::Refused, MS, forgotten);
         let mut now = forgotten;
         let (wait, trial) = sent(&refusals, &mut now);
         assert_eq!(wait, 10 * MS);
@@ -376,14 +518,14 @@ mod tests {
         for waits in [0, 10, 11, 12] {
             let connection = connect(&eve);
             assert_eq!(sent(&connection, &mut now).0, MS * waits);
-            connection.note(Ended::Refused, MS, now);
+            note(&connection, Ended::Refused, MS, now);
         }
         assert!(is_free(&there, now), "one that was there before");
         assert!(is_free(&connect(&bob), now), "another user's");
         // It may show that it has the right to it; that is no word for those to come.
         let honest = connect(&eve);
         assert_eq!(sent(&honest, &mut now).0, MS * 13);
-        honest.note(Ended::Taken, MS, now);
+        note(&honest, Ended::Taken, MS, now);
         assert!(is_free(&honest, now) && !is_free(&connect(&eve), now));
         now += 10 * MS * 13;
         assert!(is_free(&connect(&eve), now), "forgotten");

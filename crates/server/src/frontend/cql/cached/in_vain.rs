@@ -11,7 +11,7 @@ use futures_util::future::select;
 
 use super::outcome::is_void;
 use crate::frontend::cql::cluster::error::CallError;
-use crate::frontend::cql::refusals::{Ended, LONGEST, Trial, VainTurn};
+use crate::frontend::cql::refusals::{Ended, Trial, VainTurn};
 use crate::frontend::cql::{Request, error_code};
 
 /// Why a statement that was held is not sent.
@@ -22,8 +22,8 @@ pub(super) enum NotSent {
     Because(&'static str),
 }
 
-const TOO_LONG: &str = "statements over whole tables of this connection or its user were refused or changed \
-     nothing, and it would be held for too long: it was not sent, send fewer at once";
+const TOO_LONG: &str = "statements over whole tables of this connection or its user were refused, \
+     and it would be held for too long: it was not sent, send fewer at once";
 const STOPS: &str = "this instance is about to stop, and statements over whole tables of this \
      connection or its user were refused or changed nothing: it was not sent, try again at another one";
 
@@ -45,14 +45,22 @@ pub(super) async fn hold(
     request: &Request,
     touched: &WriteScope,
 ) -> Result<Option<Trial>, NotSent> {
+    let held = wait(request, touched).await;
+    if held.is_err() {
+        request.client().refusals.wake_next();
+    }
+    held
+}
+
+async fn wait(request: &Request, touched: &WriteScope) -> Result<Option<Trial>, NotSent> {
     let client = request.client();
-    let until = Instant::now() + LONGEST;
+    let came = Instant::now();
     loop {
         if client.out.is_closed() {
             return Err(NotSent::Gone);
         }
         let is_closing = client.reactor_state.front_end.is_closing();
-        let left = until.saturating_duration_since(Instant::now());
+        let left = client.refusals.patience(came, Instant::now());
         let wait = match turn(request, touched) {
             VainTurn::Free => return Ok(None),
             _ if is_closing => return Err(NotSent::Because(STOPS)),
@@ -66,16 +74,24 @@ pub(super) async fn hold(
     }
 }
 
-/// A write of this, which was sent then, was answered.
+/// A write of this, whose gates have been closed since then, was answered.
 pub(super) fn note(
     request: &Request,
     touched: &WriteScope,
     answer: &Result<Envelope, CallError>,
-    sent: Instant,
+    closed: Instant,
 ) {
     if touched.may_be_in_vain() {
-        let (now, ended) = (Instant::now(), ended(answer, touched.is_only_schema()));
-        request.client().refusals.note(ended, now.duration_since(sent), now);
+        let ended = ended(answer, touched.is_only_schema());
+        request.client().refusals.note(ended, closed, Instant::now());
+    }
+}
+
+/// A write of this, whose gates have been closed since then, is not sent: an owner of its rows
+/// cannot be asked.
+pub(super) fn note_unsent(request: &Request, touched: &WriteScope, closed: Instant) {
+    if touched.may_be_in_vain() {
+        request.client().refusals.note(Ended::Needless, closed, Instant::now());
     }
 }
 

@@ -129,6 +129,8 @@ struct Planned {
 /// A write whose gates are closed.
 struct GatedWrite {
     write: WriteInFlight,
+    /// Since when they are.
+    closed: Instant,
     /// The table of the one row that it writes, if what is cached can follow the write.
     table: Option<Arc<TableSchema>>,
     /// What may be sent again.
@@ -154,8 +156,9 @@ impl Planned {
         let has_units = shared.units.most_bytes() > 0;
         let unit_of = table.filter(|_| has_units);
         let followed = Followed { change: change.as_ref(), unit_of };
+        let closed = Instant::now();
         let write = cache.begin_row_write(touched, followed, *weak, *dead_after, newer);
-        GatedWrite { write, table: table.cloned(), repeatable }
+        GatedWrite { write, closed, table: table.cloned(), repeatable }
     }
 
     /// Sends the write. Where only flash has the row that it names, the row is read meanwhile, so
@@ -194,16 +197,15 @@ impl Planned {
     }
 
     async fn carry_out(mut self, gated: GatedWrite) {
-        let GatedWrite { mut write, table, repeatable } = gated;
+        let GatedWrite { mut write, closed, table, repeatable } = gated;
         wait_for_attempts(&self.shared, &self.touched).await;
-        let sent = Instant::now();
         let answer = self.call(&mut write).await;
         let Planned { shared, request, newest, touched, weak, .. } = self;
         if request.went_far() {
             write.weaken();
         }
         let answered = answered(&answer, &touched);
-        in_vain::note(&request, &touched, &answer, sent);
+        in_vain::note(&request, &touched, &answer, closed);
         if let Answered::Unknown(reason) = answered {
             request.metrics().quarantines.inc(reason.into());
         }

@@ -50,7 +50,7 @@ pub(super) fn route(
         return Some(Box::pin(in_ring.begin(ring, dead_after)));
     }
     let write = RingWrite::begin(&ring, &in_ring.touched, dead_after);
-    Some(Box::pin(in_ring.carry_out(ring, write)))
+    Some(Box::pin(in_ring.carry_out(ring, write, Instant::now())))
 }
 
 /// A write whose rows other instances may own too.
@@ -83,7 +83,7 @@ impl InRing {
             backpressure.await;
         }
         let write = RingWrite::begin(&ring, &self.touched, dead_after);
-        self.carry_out(ring, write).await;
+        self.carry_out(ring, write, Instant::now()).await;
     }
 
     /// Whether the instance takes no more requests, and waits for those that it has.
@@ -92,18 +92,18 @@ impl InRing {
     }
 
     /// The owners close their gates and drop the rows, the write is sent, and its client hears of
-    /// it within every permit; see [`RingWrite`].
-    async fn carry_out(self, ring: Arc<Ring>, mut write: RingWrite) {
+    /// it within every permit; see [`RingWrite`]. The first gates have been closed since `closed`.
+    async fn carry_out(self, ring: Arc<Ring>, mut write: RingWrite, closed: Instant) {
         if !write.permitted().await {
+            in_vain::note_unsent(&self.request, &self.touched, closed);
             let reason = if self.is_closing() { STOPS } else { UNREACHABLE };
             return not_now(self.request, reason);
         }
         let InRing { shared, mut request, touched, mut weak } = self;
-        let sent = Instant::now();
         let answer = request.call().await;
         weak |= request.went_far();
         let answered = answered(&answer, &touched);
-        in_vain::note(&request, &touched, &answer, sent);
+        in_vain::note(&request, &touched, &answer, closed);
         if let Answered::Unknown(reason) = answered {
             request.metrics().quarantines.inc(reason.into());
         }
