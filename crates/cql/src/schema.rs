@@ -56,6 +56,32 @@ pub struct MayHaveChanged<'a> {
     pub keyspaces: Vec<&'a str>,
 }
 
+/// A table as one snapshot shows it.
+#[derive(Debug, Clone)]
+pub struct SeenTable {
+    /// Its columns and options.
+    pub table: Arc<TableSchema>,
+    /// When it was last changed, if that is known.
+    pub time: Option<ChangeTime>,
+}
+
+impl SeenTable {
+    /// Whether this and an earlier snapshot tell when the table was last changed, and it was since.
+    pub fn tells_change_since(&self, before: &SeenTable) -> bool {
+        self.time.is_some() && before.time.is_some() && self.time != before.time
+    }
+
+    /// Whether what is cached of it is certainly as it was in an earlier snapshot, if one change of
+    /// it was heard of since. The table's time must tell of a change: otherwise the snapshot before
+    /// had it already, and what came with it is not known.
+    pub fn keeps_rows_since(&self, before: &SeenTable) -> bool {
+        // Rows are the same with an index and without.
+        let indexed = before.table.indexed;
+        self.tells_change_since(before)
+            && TableSchema { indexed, ..TableSchema::clone(&self.table) } == *before.table
+    }
+}
+
 impl SchemaView for Schema {
     fn table(&self, keyspace: &str, table: &str) -> Option<Arc<TableSchema>> {
         self.tables.get(keyspace)?.get(table).cloned()
@@ -149,26 +175,10 @@ impl Schema {
         }
     }
 
-    /// Whether what is cached of a table is certainly as it was in an earlier snapshot, if one
-    /// change of it was heard of since. The table's time must tell of a change: otherwise the
-    /// snapshot before had it already, and what came with it is not known.
-    pub fn keeps_rows_since(&self, before: &Schema, keyspace: &str, table: &str) -> bool {
-        let [now, then] = [self, before].map(|of| of.table(keyspace, table));
-        let (Some(now), Some(then)) = (now, then) else { return false };
-        // Rows are the same with an index and without.
-        self.tells_change_since(before, keyspace, table)
-            && TableSchema { indexed: then.indexed, ..TableSchema::clone(&now) } == *then
-    }
-
-    /// Whether this and an earlier snapshot tell when a table was last changed, and it was since.
-    pub fn tells_change_since(&self, before: &Schema, keyspace: &str, table: &str) -> bool {
-        let [now, then] = [self, before].map(|of| of.table_time(keyspace, table));
-        now.is_some() && then.is_some() && now != then
-    }
-
-    /// When a table was last changed, if that is known.
-    pub fn table_time(&self, keyspace: &str, table: &str) -> Option<ChangeTime> {
-        self.table_times.get(&self.table(keyspace, table)?.id).copied()
+    /// A table as this snapshot shows it.
+    pub fn seen(&self, keyspace: &str, table: &str) -> Option<SeenTable> {
+        let table = self.table(keyspace, table)?;
+        Some(SeenTable { time: self.table_times.get(&table.id).copied(), table })
     }
 
     /// Notes when a table was last changed.
@@ -296,7 +306,9 @@ mod tests {
             (at(1, table("t")), false),
             (Schema::of_tables([table("t")]), false),
         ] {
-            assert_eq!(now.keeps_rows_since(&before, "ks", "t"), kept);
+            let [then, now] = [&before, &now].map(|schema| schema.seen("ks", "t"));
+            let keeps = now.zip(then).is_some_and(|(now, then)| now.keeps_rows_since(&then));
+            assert_eq!(keeps, kept);
         }
     }
 

@@ -256,7 +256,7 @@ fn connect(data_dir: &Path) -> Result<UnixStream, String> {
     let path = data_dir.join(SOCKET);
     let failed = |error: io::Error| match error.kind() {
         _ if is_nobody(&error) => format!(
-            "no server runs on {}: name its data directory with --data-dir",
+            "no server runs on {}: start it, or name the data directory of one that runs with --data-dir",
             data_dir.display()
         ),
         io::ErrorKind::PermissionDenied => {

@@ -160,7 +160,7 @@ fn a_table_that_changes_while_the_schema_is_read_at_once_has_no_time() {
         read.join().unwrap()
     });
     assert!(schema.table("ks", "t").is_some());
-    assert_eq!(schema.table_time("ks", "t"), None);
+    assert_eq!(schema.seen("ks", "t").unwrap().time, None);
 }
 
 /// Long answers share a slow connection. All of them take longer than one alone may.

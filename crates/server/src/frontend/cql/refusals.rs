@@ -15,19 +15,23 @@
 //! 5. A new connection begins where the last refusal has left its user: to connect anew is cheap.
 //!    Connections that are there are not held for it, as many clients may be one user.
 //!
-//! No statement is held for more than [`LONGEST`]: what would be is not sent.
+//! A statement that would be held for more than [`LONGEST`] is not sent. Nobody is turned away
+//! whose statements come one after the other: each is held for as long as a slow refusal asks for.
+//!
+//! None is held for more than [`LONGEST_OF_ALL`]. Otherwise it might be sent after its client has
+//! given it up, and remove what was written since.
 //!
 //! A change of the schema may find nothing to change, such as `DROP INDEX IF EXISTS`. It may need
 //! no right, so it holds others too. But tools send many, and their users have the right. So it is
 //! milder than a refusal while nothing was refused:
 //!
 //! - Statements are held for as long as it took, and for no longer if there are more.
-//! - They are sent one after the other, however long that takes. Each is sent.
+//! - They are sent one after the other, within [`LONGEST_OF_ALL`].
 //! - Once one is taken, new connections of the user are not held either.
 //!
 //! Invariant: of a connection whose statements are sent and refused one after the other, no more
 //! than a tenth of the time passes while one of them is under way; of those that find nothing to
-//! change half of it.
+//! change half of it. It is more where one takes longer than 1.1 s or 10 s.
 //!
 //! Not bounded: what comes at once before anything was refused, on however many connections. Nor is
 //! who connects anew to a database that asks for no login.
@@ -46,8 +50,11 @@ use crate::reactor::wake_in_drop;
 /// At least so many times as long as a refused statement took passes before the next is sent. With
 /// the time that it took itself, a tenth of the time is under way.
 const LEAST_TIMES: u32 = 9;
-/// No statement is held longer, and no pause grows longer by the number of refusals.
+/// A statement is held longer only if one refusal asks for it. No pause grows longer by the number
+/// of refusals.
 const LONGEST: Duration = Duration::from_secs(1);
+/// No statement is held longer: drivers wait for so long.
+const LONGEST_OF_ALL: Duration = Duration::from_secs(10);
 /// A refusal is forgotten after so many pauses.
 const FORGOTTEN_AFTER: u32 = 10;
 /// More of those that are held are noted only once the ones that have left are taken out. A
@@ -76,8 +83,8 @@ pub enum VainTurn {
     Trial(Trial),
     /// Not before so long.
     Later(Duration),
-    /// Not before the trial has ended, or so long at most.
-    AfterTrial(Duration),
+    /// Not before the trial has ended.
+    AfterTrial,
 }
 
 /// The statements over whole tables of one connection.
@@ -108,18 +115,26 @@ struct HeldUntil {
     next: Instant,
     /// All may. Never before `next`.
     forgotten: Instant,
-    /// None of them was refused.
-    is_mild: bool,
+    /// From the answer that came last to `next`; the longest there was.
+    pause: Duration,
+    /// Until when the refusals among them are remembered; none if there was none.
+    refused: Option<Instant>,
 }
 
 impl HeldUntil {
+    /// None of them was refused, or that is forgotten.
+    fn is_mild(&self, now: Instant) -> bool {
+        self.refused.is_none_or(|until| now >= until)
+    }
+
     /// Nothing is sent sooner because there is another.
     fn and(self, other: HeldUntil) -> HeldUntil {
         HeldUntil {
             since: self.since.min(other.since),
             next: self.next.max(other.next),
             forgotten: self.forgotten.max(other.forgotten),
-            is_mild: self.is_mild && other.is_mild,
+            pause: self.pause.max(other.pause),
+            refused: self.refused.max(other.refused),
         }
     }
 }
@@ -156,12 +171,12 @@ impl Refusals {
         let Some(HeldUntil { next, forgotten, .. }) = self.last.get() else {
             return VainTurn::Free;
         };
+        if self.trial.get().is_some() {
+            return VainTurn::AfterTrial;
+        }
         if now >= forgotten {
             self.forget();
             return VainTurn::Free;
-        }
-        if self.trial.get().is_some() {
-            return VainTurn::AfterTrial(forgotten - now);
         }
         if now < next {
             return VainTurn::Later(next - now);
@@ -174,10 +189,12 @@ impl Refusals {
 
     /// For how much longer a statement is held that came then, if it has no turn before.
     pub fn patience(&self, came: Instant, now: Instant) -> Duration {
-        match self.last.get() {
-            Some(last) if last.is_mild => Duration::MAX,
-            _ => (came + LONGEST).saturating_duration_since(now),
-        }
+        let longest = match self.last.get() {
+            Some(last) if last.is_mild(now) => LONGEST_OF_ALL,
+            Some(last) => LONGEST.max(last.pause),
+            None => LONGEST,
+        };
+        (came + longest).saturating_duration_since(now)
     }
 
     /// A statement was answered now. It kept tables from being served since `sent`.
@@ -185,22 +202,25 @@ impl Refusals {
         let took = now.duration_since(sent);
         match ended {
             Ended::Unsaid => {}
-            Ended::Taken => self.free(sent),
-            Ended::Needless => self.hold(took, true, now),
+            Ended::Taken => self.free(sent, now),
+            Ended::Needless => self.hold(took, false, now),
             Ended::Refused => {
-                let in_a_row = self.in_a_row.get().saturating_add(1);
+                let is_next = self.last.get().is_some_and(|last| !last.is_mild(now));
+                let in_a_row = if is_next { self.in_a_row.get().saturating_add(1) } else { 1 };
                 self.in_a_row.set(in_a_row);
                 let grown = took.saturating_mul(LEAST_TIMES.saturating_add(in_a_row));
                 let pause = grown.min(LONGEST).max(took.saturating_mul(LEAST_TIMES));
-                self.hold(pause, false, now);
+                self.hold(pause, true, now);
             }
         }
     }
 
     /// Holds statements for so long from now on.
-    fn hold(&self, pause: Duration, is_mild: bool, now: Instant) {
+    fn hold(&self, pause: Duration, is_refused: bool, now: Instant) {
+        let pause = pause.min(LONGEST_OF_ALL);
         let forgotten = now + pause * FORGOTTEN_AFTER;
-        let new = HeldUntil { since: now, next: now + pause, forgotten, is_mild };
+        let refused = is_refused.then_some(forgotten);
+        let new = HeldUntil { since: now, next: now + pause, forgotten, pause, refused };
         let is_there = |held: &HeldUntil| now < held.forgotten;
         let last = self.last.get().filter(is_there).map_or(new, |last| last.and(new));
         debug_assert!(last.next <= last.forgotten, "one may be sent before all may");
@@ -213,12 +233,12 @@ impl Refusals {
     }
 
     /// One was taken that was sent then.
-    fn free(&self, sent: Instant) {
+    fn free(&self, sent: Instant, now: Instant) {
         let Some(last) = self.last.get().filter(|last| last.since <= sent) else { return };
         if let Some(user) = &*self.user.borrow() {
             let mut of_user = user.0.lock();
             // Not for what holds others for longer: this connection was not held for that.
-            let is_over = |held: HeldUntil| held.is_mild && held.next <= last.next;
+            let is_over = |held: HeldUntil| held.is_mild(now) && held.next <= last.next;
             if of_user.is_some_and(|(_, held)| is_over(held)) {
                 *of_user = None;
             }
@@ -284,7 +304,7 @@ mod tests {
         match refusals.turn(*now) {
             VainTurn::Free => (Duration::ZERO, None),
             VainTurn::Trial(trial) => (Duration::ZERO, Some(trial)),
-            VainTurn::AfterTrial(_) => panic!("no trial is under way"),
+            VainTurn::AfterTrial => panic!("no trial is under way"),
             VainTurn::Later(wait) => {
                 *now += wait;
                 let VainTurn::Trial(trial) = refusals.turn(*now) else {
@@ -301,7 +321,7 @@ mod tests {
 
     #[test]
     fn of_a_connection_in_vain_a_tenth_of_the_time_is_under_way_at_most() {
-        for took in [MS / 10, MS, 7 * MS, 90 * MS, 200 * MS, 500 * MS, 2_000 * MS] {
+        for took in [MS / 10, MS, 7 * MS, 90 * MS, 200 * MS, 500 * MS, 1_000 * MS] {
             let (refusals, began) = (Rc::new(Refusals::default()), Instant::now());
             let (mut now, mut under_way, mut longest) = (began, Duration::ZERO, Duration::ZERO);
             for _ in 0..2_000 {
@@ -351,12 +371,41 @@ mod tests {
                 note(&refusals, Ended::Needless, took, now);
                 drop(trial);
             }
-            let patience = || refusals.patience(now - 300 * MS, now);
-            assert_eq!(patience(), Duration::MAX, "each is sent at last");
-            note(&refusals, Ended::Refused, took, now);
-            assert_eq!(patience(), LONGEST - 300 * MS);
-            note(&refusals, Ended::Needless, took, now);
-            assert_eq!(patience(), LONGEST - 300 * MS, "the refusal is not forgotten yet");
+        }
+    }
+
+    /// A client that waits for longer has given it up, and may have written since.
+    #[test]
+    fn a_statement_is_held_for_no_longer_than_its_client_waits() {
+        let (refusals, mut now) = (Rc::new(Refusals::default()), Instant::now());
+        let patience = |came, now| refusals.patience(came, now);
+        note(&refusals, Ended::Needless, 100 * MS, now);
+        assert_eq!(patience(now - 300 * MS, now), LONGEST_OF_ALL - 300 * MS);
+        assert_eq!(patience(now - LONGEST_OF_ALL, now), Duration::ZERO);
+        note(&refusals, Ended::Refused, 5 * MS, now);
+        assert_eq!(patience(now - 300 * MS, now), LONGEST - 300 * MS);
+        // What changes nothing comes all the time. The refusal is forgotten after ten pauses.
+        for _ in 0..3 {
+            now += 200 * MS;
+            note(&refusals, Ended::Needless, 100 * MS, now);
+        }
+        assert_eq!(patience(now, now), LONGEST_OF_ALL);
+        note(&refusals, Ended::Refused, 20 * MS, now);
+        let VainTurn::Later(wait) = refusals.turn(now) else { panic!("it was refused") };
+        assert_eq!(wait, 200 * MS, "it is the first in a row");
+    }
+
+    /// The database may be slow for a moment, and the next statement an honest one.
+    #[test]
+    fn a_statement_that_comes_alone_is_sent_however_slow_the_last_was() {
+        for ended in [Ended::Refused, Ended::Needless] {
+            for took in [50 * MS, 200 * MS, 900 * MS, 5_000 * MS, 30_000 * MS] {
+                let (refusals, now) = (Rc::new(Refusals::default()), Instant::now());
+                note(&refusals, ended, took, now);
+                let VainTurn::Later(wait) = refusals.turn(now) else { panic!("it is held") };
+                assert!(wait <= refusals.patience(now, now), "{ended:?} after {took:?}");
+                assert!(wait <= LONGEST_OF_ALL);
+            }
         }
     }
 
@@ -453,7 +502,7 @@ mod tests {
         // Nor is any sent sooner when another is refused.
         note(&refusals, Ended::Refused, MS, now + 20 * MS);
         now += 200 * MS;
-        let held = |now| matches!(refusals.turn(now), VainTurn::AfterTrial(_));
+        let held = |now| matches!(refusals.turn(now), VainTurn::AfterTrial);
         let trial = sent(&refusals, &mut now).1.unwrap();
         let mut changed = refusals.changed();
         assert!((0..100).all(|_| held(now)));
@@ -480,17 +529,21 @@ mod tests {
         assert_eq!(pause, 1_800 * MS);
         let just_before = now + 10 * pause - MS;
         let VainTurn::Trial(old) = refusals.turn(just_before) else { panic!("not forgotten yet") };
-        let VainTurn::AfterTrial(left) = refusals.turn(just_before) else { panic!("one is sent") };
-        assert_eq!(left, MS);
         let forgotten = now + 10 * pause;
+        let is_held = |now| matches!(refusals.turn(now), VainTurn::AfterTrial);
+        assert!(is_held(just_before) && is_held(forgotten), "a trial is under way");
+        drop(old);
         assert!((0..100).all(|_| is_free(&refusals, forgotten)));
         // It begins anew, and a trial of before does not end the next one.
-        note(&refusals, Ended::Refused, MS, forgotten);
         let mut now = forgotten;
+        note(&refusals, Ended::Refused, MS, now);
+        let old = sent(&refusals, &mut now).1;
+        note(&refusals, Ended::Taken, Duration::ZERO, now);
+        note(&refusals, Ended::Refused, MS, now);
         let (wait, trial) = sent(&refusals, &mut now);
         assert_eq!(wait, 10 * MS);
         drop(old);
-        assert!(matches!(refusals.turn(now), VainTurn::AfterTrial(_)));
+        assert!(matches!(refusals.turn(now), VainTurn::AfterTrial));
         drop(trial);
         assert!(matches!(refusals.turn(now), VainTurn::Trial(_)));
     }

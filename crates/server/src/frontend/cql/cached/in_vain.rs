@@ -22,8 +22,8 @@ pub(super) enum NotSent {
     Because(&'static str),
 }
 
-const TOO_LONG: &str = "statements over whole tables of this connection or its user were refused, \
-     and it would be held for too long: it was not sent, send fewer at once";
+const TOO_LONG: &str = "statements over whole tables of this connection or its user were refused \
+     or changed nothing, and it would be held for too long: it was not sent, send fewer at once";
 const STOPS: &str = "this instance is about to stop, and statements over whole tables of this \
      connection or its user were refused or changed nothing: it was not sent, try again at another one";
 
@@ -66,8 +66,9 @@ async fn wait(request: &Request, touched: &WriteScope) -> Result<Option<Trial>, 
             _ if is_closing => return Err(NotSent::Because(STOPS)),
             VainTurn::Trial(trial) => return Ok(Some(trial)),
             VainTurn::Later(wait) if wait > left => return Err(NotSent::Because(TOO_LONG)),
-            VainTurn::AfterTrial(_) if left.is_zero() => return Err(NotSent::Because(TOO_LONG)),
-            VainTurn::Later(wait) | VainTurn::AfterTrial(wait) => wait.min(left),
+            VainTurn::AfterTrial if left.is_zero() => return Err(NotSent::Because(TOO_LONG)),
+            VainTurn::Later(wait) => wait,
+            VainTurn::AfterTrial => left,
         };
         // Of this thread only: nothing changes between the turn and here.
         select(pin!(compio::time::sleep(wait)), client.refusals.changed()).await;

@@ -56,6 +56,7 @@ mod state;
 mod testing;
 mod times;
 mod under_way;
+mod unheard;
 mod update;
 mod weak_writes;
 mod write;

@@ -98,6 +98,16 @@ impl Router for CachedRouter {
 
     fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore) {
         self.shared.note_schema_change(schema.generation());
+        if change.change != "UPDATED" {
+            let table = match change.target {
+                SchemaTarget::Table(name) => Some(Some(name)),
+                SchemaTarget::Keyspace => Some(None),
+                _ => None,
+            };
+            table.into_iter().for_each(|table| {
+                schema_change::count_as_several(&self.shared, change.keyspace, table);
+            });
+        }
         if change.change == "CREATED" {
             return; // nothing of it is served before a snapshot has it
         }
@@ -372,58 +382,100 @@ mod tests {
         assert_eq!(weak, [1, 2, 6, 7, 9]);
     }
 
-    #[test]
-    fn a_table_that_changed_twice_between_two_snapshots_is_not_believed_for_long() {
-        let table = TableSchema::new("ks".into(), "t".into(), Uuid::from_u128(7));
+    /// What happens to a table: a snapshot shows this time of its last change, or an event comes.
+    enum Step {
+        Read(Option<i64>),
+        Heard(&'static str),
+    }
+
+    /// Whether its rows are kept, and whether those that are filled then are not believed for long.
+    fn after(steps: &[Step]) -> (bool, bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let (_engine, cached) = open(dir.path());
+        let (router, cache) = (cached.router.clone(), cached.router.shared().cache.clone());
+        let table = keyed("t", 7);
         let at = |time: Option<i64>| {
             let mut schema = Schema::of_tables([table.clone()]);
             time.into_iter().for_each(|time| schema.set_table_time(table.id, time));
             schema
         };
-        for (changes, before, time, weak) in [
-            (1, Some(0), Some(1), false),
-            (2, Some(0), Some(2), true),
-            // It changed while the schema was read.
-            (1, Some(0), None, true),
-            // The snapshot before has the change already, and maybe another that was taken back.
-            (1, Some(1), Some(1), true),
-            // It changed while that was read.
-            (1, None, Some(1), true),
-        ] {
-            let dir = tempfile::tempdir().unwrap();
-            let (_engine, cached) = open(dir.path());
-            let router = cached.router.clone();
-            let store = SchemaStore::default();
-            store.publish(at(before), store.begin_load());
-            for _ in 0..changes {
-                let target = SchemaTarget::Table("t");
-                let change = SchemaChange { change: "UPDATED", keyspace: "ks", target };
-                router.schema_changed(&change, &store);
+        let store = SchemaStore::default();
+        let (plan, key) = read_of(&at(None), "t");
+        cache.suspend(false);
+        for (number, step) in steps.iter().enumerate() {
+            match *step {
+                Step::Read(time) => {
+                    router.schema_read(&store.current(), &at(time));
+                    store.publish(at(time), store.begin_load());
+                }
+                Step::Heard(change) => {
+                    let target = SchemaTarget::Table("t");
+                    router.schema_changed(&SchemaChange { change, keyspace: "ks", target }, &store);
+                }
             }
-            router.schema_read(&at(before), &at(time));
-            assert_eq!(is_weak(&router, &table), weak, "{changes} from {before:?} to {time:?}");
+            if number == 0 {
+                fill(&cache, &plan, &key, 1);
+            }
+        }
+        let kept = matches!(cache.look_up(&key), Lookup::Hit(_));
+        cache.forget(&WriteScope::everything());
+        (kept, is_weak(&router, &table))
+    }
+
+    #[test]
+    fn a_table_that_changed_more_than_once_between_two_snapshots_is_not_believed_for_long() {
+        use Step::{Heard, Read};
+        const ONCE: (bool, bool) = (true, false);
+        const SEVERAL: (bool, bool) = (false, true);
+        let (at, heard) = (|time| Read(Some(time)), || Heard("UPDATED"));
+        for (number, (steps, outcome)) in [
+            (vec![at(0), heard(), at(1)], ONCE),
+            (vec![at(0), heard(), heard(), at(2)], SEVERAL),
+            // It changed while the schema was read.
+            (vec![at(0), heard(), Read(None)], SEVERAL),
+            // The snapshot before has the change already.
+            (vec![at(0), at(1), heard(), at(1)], ONCE),
+            (vec![at(0), at(1), at(1), heard(), at(1)], ONCE),
+            (vec![at(0), Read(None), heard(), at(1)], ONCE),
+            (vec![at(0), at(2), heard(), at(2), heard(), at(2)], SEVERAL),
+            (vec![at(0), at(2), heard(), heard(), at(2)], SEVERAL),
+            (vec![at(0), at(1), heard(), at(2)], SEVERAL),
+            (vec![at(0), heard(), at(2), heard(), at(2)], SEVERAL),
+            (vec![Read(None), heard(), at(1)], SEVERAL),
+            // It is dropped and made again with the same id.
+            (vec![at(0), heard(), Heard("DROPPED"), Heard("CREATED"), at(2)], SEVERAL),
+            (vec![at(0), at(1), Heard("DROPPED"), heard(), at(1)], SEVERAL),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert_eq!(after(&steps), outcome, "case {number}");
         }
     }
 
-    /// The replicas of one keyspace were others for a while, and nobody told.
+    /// The replicas of one keyspace were others for a while, or one of its tables was changed and
+    /// changed back, and nobody told.
     #[test]
-    fn after_untold_changes_nothing_of_a_keyspace_that_had_some_is_believed_for_long() {
+    fn after_untold_changes_nothing_that_may_have_had_some_is_believed_for_long() {
         let table =
             |keyspace: &str, id| TableSchema::new(keyspace.into(), "t".into(), Uuid::from_u128(id));
         let tables = [table("ks", 7), table("other", 8)];
-        let changed_at = |time: i64| {
+        let at = |keyspace_time: i64, table_time: i64| {
             let mut schema = Schema::of_tables(tables.clone());
-            tables.iter().for_each(|table| schema.set_table_time(table.id, 1));
-            schema.set_keyspace_time("ks".into(), time);
+            schema.set_table_time(tables[0].id, table_time);
+            schema.set_table_time(tables[1].id, 1);
+            schema.set_keyspace_time("ks".into(), keyspace_time);
             schema.set_keyspace_time("other".into(), 1);
             schema
         };
+        let changed_at = |time| at(time, 1);
         let version = |of: &str| Some(of.to_owned());
         for (second, weak) in [
             ((changed_at(1), version("b")), [false; 2]),
             ((changed_at(2), version("a")), [false; 2]),
             ((changed_at(2), version("b")), [true, false]),
             ((changed_at(2), None), [true, false]),
+            ((at(1, 2), version("b")), [true, false]),
             ((Schema::of_tables(tables.clone()), version("b")), [true; 2]),
         ] {
             let dir = tempfile::tempdir().unwrap();

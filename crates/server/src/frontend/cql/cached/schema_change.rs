@@ -129,6 +129,9 @@ fn has_lagging_column(before: &TableSchema, now: &TableSchema) -> bool {
 /// | a keyspace got other replicas, also for a while | its time, which any change of it sets |
 /// | TRUNCATE | not, and no event tells of it either: it is a write, of which we know our own |
 ///
+/// Fills of tables whose times have moved are not believed for long: there may have been several
+/// changes, and a node may have but the first of them.
+///
 /// What a keyspace with other replicas has cached is correct. Fills of it are not believed for
 /// long: replicas that came may lack what was written before, and those that came back what was
 /// written meanwhile.
@@ -141,8 +144,14 @@ pub(super) fn forget_untold(shared: &CachedState, before: &Schema, now: &Schema)
         tables.filter(|table| table.keyspace == *keyspace).for_each(|table| weak.add_table(table));
     }
     let mut changed = WriteScope::default();
-    let tables = touched.tables.iter().map(|table| &***table).filter(ours);
-    tables.for_each(|table| changed.add_table(table));
+    for table in touched.tables.iter().map(|table| &***table).filter(ours) {
+        changed.add_table(table);
+        // Nobody has told how often, and a node may have but the first change.
+        let times = [before, now].map(|of| of.seen(&table.keyspace, &table.name)?.time);
+        if times[0].is_none() || times[0] != times[1] {
+            weak.add_table(table);
+        }
+    }
     if weak.is_empty() && changed.is_empty() {
         return;
     }
@@ -150,8 +159,8 @@ pub(super) fn forget_untold(shared: &CachedState, before: &Schema, now: &Schema)
         tables = changed.gates().len(),
         weak_tables = weak.gates().len(),
         "the schema changed while the control connection was lost: rows of tables that may have \
-         changed are dropped, and those of keyspaces that may have got other replicas are read \
-         again soon"
+         changed are dropped, and they and those of keyspaces that may have got other replicas are \
+         read again soon"
     );
     // Before the rows are forgotten: no fill in between is believed for long.
     if !weak.is_empty() {
@@ -184,27 +193,52 @@ pub(super) fn suspect(shared: &CachedState, keyspace: &str, table: &TableSchema)
 /// A snapshot shows how the tables have changed of which that was heard. Those whose rows may be
 /// others are forgotten.
 ///
-/// Of several changes it shows only what is left of them. There may be several also where one was
-/// heard of and the table has no time, or had none before: it changed while the schema was read. So
-/// there may be if it has the time that it had before: that snapshot has the last change already. A
-/// node may have but the first, also where the last took that back: no such table is believed for
-/// long, see [`weaken_lagging`].
+/// Of several changes it shows only what is left of them. A node may have but the first, also where
+/// the last took that back: no such table is believed for long, see [`weaken_lagging`]. There may
+/// be several also where one was heard of:
+///
+/// - The table has no time: it changed while the schema was read.
+/// - The snapshot before has the change already, see [`super::unheard`], and it is not the only one
+///   that was not heard of.
 pub(super) fn settle_changed(shared: &CachedState, before: &Schema, now: &Schema) {
     let heard = std::mem::take(&mut *shared.changed.lock());
+    let mut unheard = shared.unheard.lock();
+    let mut of_heard = HashSet::new();
     for ChangedTable { keyspace, table, suspected, again } in heard {
-        let has_changed = again || !now.keeps_rows_since(before, &keyspace, &table);
+        let seen = now.seen(&keyspace, &table);
+        let then = seen.as_ref().and_then(|seen| {
+            of_heard.insert(seen.table.id);
+            match unheard.take(seen.table.id) {
+                Some(change) => change.before_the_only(seen),
+                None => before.seen(&keyspace, &table),
+            }
+        });
+        let change = seen.as_ref().zip(then.as_ref());
+        let has_changed = again || !change.is_some_and(|(now, then)| now.keeps_rows_since(then));
         if has_changed {
             shared.distrust_older();
         }
         // Before its gate opens: no fill in between is believed for long.
-        let several = again || !now.tells_change_since(before, &keyspace, &table);
-        if let Some(table) = now.table(&keyspace, &table).filter(|_| several) {
+        let several = again || !change.is_some_and(|(now, then)| now.tells_change_since(then));
+        if let Some(seen) = seen.as_ref().filter(|_| several) {
             let mut weak = WriteScope::default();
-            weak.add_table(&table);
+            weak.add_table(&seen.table);
             shared.weaken(weak);
         }
         suspected.end(has_changed);
     }
+    unheard.note(before, now, |table| of_heard.contains(&table));
+}
+
+/// A table, or all of a keyspace, was dropped or made. What was heard of it before is not its only
+/// change then: it may be made again with the same id.
+pub(super) fn count_as_several(shared: &CachedState, keyspace: &str, table: Option<&str>) {
+    shared.unheard.lock().count_as_several(keyspace, table);
+    let mut changed = shared.changed.lock();
+    let is_of = |one: &&mut ChangedTable| {
+        one.keyspace == keyspace && table.is_none_or(|table| one.table == table)
+    };
+    changed.iter_mut().filter(is_of).for_each(|one| one.again = true);
 }
 
 /// The control connection is lost before a snapshot showed what has changed. It may be long until
@@ -213,6 +247,7 @@ pub(super) fn settle_changed(shared: &CachedState, before: &Schema, now: &Schema
 /// What is filled until then is planned for the schema from before, as that of tables of whose
 /// change nobody tells. The next snapshot shows their times, and [`forget_untold`] drops it.
 pub(super) fn give_up_changed(shared: &CachedState) {
+    shared.unheard.lock().clear();
     let heard = std::mem::take(&mut *shared.changed.lock());
     if heard.is_empty() {
         return;

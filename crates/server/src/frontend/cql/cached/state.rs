@@ -26,6 +26,7 @@ use super::fill_result::{FillResult, FillWaiter};
 use super::newest::Newest;
 use super::ring::Ring;
 use super::under_way::UnderWay;
+use super::unheard::Unheard;
 use super::weak_writes::WeakWrites;
 use crate::config::FillHedge;
 use crate::metrics::{FrontEndMetrics, MissReason};
@@ -88,6 +89,8 @@ pub(super) struct CachedState {
     pub(super) found: Mutex<Option<Arc<Schema>>>,
     /// Tables of which a change was heard, until a snapshot shows whether their rows are others.
     pub(super) changed: Mutex<Vec<ChangedTable>>,
+    /// Changes of tables that the newest snapshot has, and that nobody has told.
+    pub(super) unheard: Mutex<Unheard>,
     /// Changes of the schema are heard of at once: there is a control connection.
     pub(super) hears_changes: AtomicBool,
     /// Snapshots of the schema up to this generation lack the last change that was heard of.
@@ -232,6 +235,7 @@ impl CachedState {
             schema_version: RwLock::default(),
             found: Mutex::default(),
             changed: Mutex::default(),
+            unheard: Mutex::default(),
             hears_changes: AtomicBool::new(false),
             outdated: AtomicU64::new(0),
             settled: AtomicBool::new(false),

@@ -58,7 +58,7 @@ pub(super) fn route(shared: &Arc<CachedState>, request: Request) -> Option<Later
                     drop(trial);
                 }));
             }
-            VainTurn::Later(_) | VainTurn::AfterTrial(_) => {}
+            VainTurn::Later(_) | VainTurn::AfterTrial => {}
         }
     }
     let shared = shared.clone();

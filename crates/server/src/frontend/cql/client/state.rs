@@ -315,6 +315,7 @@ impl ConnectedClient for Client {
 
     fn abort(&self) {
         self.out.abort();
+        self.refusals.wake();
     }
 
     fn abort_if_stalled(&self) {

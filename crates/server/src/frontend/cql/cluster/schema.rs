@@ -473,11 +473,15 @@ mod tests {
             let [times, times_after] = [times, times_after].map(times_at);
             build(&Sources { times, times_after, ..sources() })
         };
+        let keeps_rows = |before: &Schema, now: &Schema| {
+            let [then, now] = [before, now].map(|schema| schema.seen("ks", "t").unwrap());
+            now.keeps_rows_since(&then)
+        };
         let before = read(77, 77);
         for (times, times_after, kept) in [(78, 78, true), (78, 79, false), (77, 78, false)] {
             let now = read(times, times_after);
             let touched = now.touched_since(&before);
-            assert_eq!(now.keeps_rows_since(&before, "ks", "t"), kept);
+            assert_eq!(keeps_rows(&before, &now), kept);
             assert!(touched.keyspaces.contains(&"ks"));
             let next = read(times_after, times_after);
             assert_eq!(next.touched_since(&now).keyspaces.is_empty(), kept);
@@ -487,9 +491,9 @@ mod tests {
         // It is read again, and changed before that.
         let times = Sources { times_after: times_at(78), ..sources() }.first_times();
         let now = build(&Sources { times, times_after: times_at(78), ..sources() });
-        assert_eq!(now.table_time("ks", "t"), None);
+        assert_eq!(now.seen("ks", "t").unwrap().time, None);
         let silent = Sources { times_after: [None, None, None], ..sources() };
-        assert!(!read(78, 78).keeps_rows_since(&build(&silent), "ks", "t"));
+        assert!(!keeps_rows(&build(&silent), &read(78, 78)));
     }
 
     #[test]
