@@ -91,6 +91,7 @@ HISTORIES = {
         "cql::cached::ring::rows::tests",
         "cql::cached::ring::serve::tests",
         "cql::cached::router::tests",
+        "cql::cached::unheard::tests",
         "cql::cluster::schema::tests",
         "cql::refusals::tests",
         "memcache::answers::tests",

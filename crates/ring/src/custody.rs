@@ -179,7 +179,11 @@ impl Custody {
         config: &Config,
         rows: &mut dyn Rows,
     ) {
-        self.enter_ring(map.ring, rows);
+        // An older map than this process or the one before it has seen: see `MapLoss::Older`.
+        let goes_back = self.held.iter().any(|(shard, epoch)| {
+            map.shards.get(usize::from(*shard)).is_some_and(|now| now.epoch < *epoch)
+        });
+        self.enter_ring(map.ring, goes_back, rows);
         self.weak_fills = config.weak_fills;
         self.leaving.retain(|_, (version, _)| map.version <= *version);
         let lost = !std::mem::replace(&mut self.begun, true);
@@ -224,13 +228,13 @@ impl Custody {
         }
     }
 
-    /// Somebody may have emptied the ring's table. Its epochs have begun anew then, and may be
-    /// those of our rows. Writes that are under way stay so.
-    fn enter_ring(&mut self, ring: RingId, rows: &mut dyn Rows) {
+    /// Somebody may have emptied the ring's table, or put an older map there. Epochs come again
+    /// then, and may be those of our rows. Writes that are under way stay so.
+    fn enter_ring(&mut self, ring: RingId, goes_back: bool, rows: &mut dyn Rows) {
         if ring == RingId::default() {
             return; // nobody has founded one yet
         }
-        if self.ring.replace(ring).is_some_and(|known| known != ring) {
+        if self.ring.replace(ring).is_some_and(|known| known != ring || goes_back) {
             rows.drop_all();
             let (gates, permits) = (take(&mut self.gates), take(&mut self.permits));
             *self = Self { gates, permits, ring: self.ring, ..Self::default() };

@@ -359,15 +359,16 @@ fn the_next_owner_takes_shards_of_a_restarted_one_for_weak() {
     assert_eq!(fills(&new, TOKEN, 2 * config.hold), Some(false));
 }
 
-/// Somebody has emptied the ring's table. Epochs begin anew, and come to be those of old rows.
+/// Somebody has emptied the ring's table, or put an older map there. Epochs come to be those of old
+/// rows again.
 #[test]
-fn rows_of_an_earlier_ring_do_not_count_in_the_next() {
+fn rows_of_an_earlier_ring_or_of_a_map_that_is_forgotten_do_not_count_in_the_next() {
     let config = beside_rows();
     let row = RowKey { token: TOKEN, bytes: Vec::new() };
-    for (known, stays) in [(RING, true), (RingId(77), false)] {
+    for (known, epoch, stays) in [(RING, 1, true), (RingId(77), 1, false), (RING, 2, false)] {
         let mut rows = crate::sim::rows();
         rows.install(&row, (1, 0), None, false);
-        let kept = Kept { ring: known, shards: vec![(0, 1, 0)] };
+        let kept = Kept { ring: known, shards: vec![(0, epoch, 0)] };
         let mut old = Custody::restore(Durable::keep(kept), 0, &config, &mut rows);
         old.adopted((&map(), None, false), OLD, 0, &config, &mut rows);
         assert_eq!(rows.get(&row).is_some(), stays);

@@ -8,10 +8,11 @@ use crate::io::Io;
 use crate::map::{Map, MemberEntry};
 
 impl Member {
-    /// Adopts a map if it is newer than ours.
+    /// Adopts a map if it is newer than ours. None is that follows an older one than ours: see
+    /// [`MapLoss::Older`](super::MapLoss::Older).
     pub(super) fn adopt(&mut self, map: Arc<Map>, io: &mut Io<'_>) {
         let first = self.map.is_none();
-        if !first && map.version <= self.version() {
+        if !first && map.version <= self.version() || self.is_forgotten() {
             return;
         }
         let me = map
@@ -29,6 +30,7 @@ impl Member {
         self.had_place |= me.is_some();
         self.going_since = None;
         self.hash = map.fingerprint();
+        self.adopted = io.now;
         let is_out = |entry: &MemberEntry| !entry.leaving && map.entry(entry.identity.id).is_none();
         if self.map.as_ref().is_some_and(|old| old.members.iter().any(is_out)) {
             self.bereft = Some(io.now);

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{MOST_ENDS, Member};
+use super::{MOST_ENDS, MapLoss, Member};
+use crate::config::Time;
 use crate::identity::Identity;
 use crate::io::{Action, Io, TransactionResult};
 use crate::lookup::Asker;
@@ -67,19 +68,45 @@ impl Member {
         let Some(map) = map else { return self.sight.failed() };
         self.reads.answered = Some(sent);
         self.sight.read(sent, io.now, &self.config);
-        let (read, ring) = (map.version, map.ring);
+        let read = map.version;
         self.join.read(read == 0, io.now);
-        self.adopt(map, io);
-        self.reads.lost = self.version() > 0 && ring != self.ring();
-        if self.active_me().is_some() && self.version() == read {
+        self.adopt(map.clone(), io);
+        self.compare(&map, sent);
+        let is_ours = self.version() == read && self.reads.loss.is_none();
+        if self.active_me().is_some() && is_ours {
             self.lease.confirm(sent);
             self.reckon();
         } else if self.version() > read {
             // The map went on while the answer was on its way, which confirms nothing then.
-            self.reads.due = io.now + if self.reads.lost { self.config.retry } else { 0 };
+            self.reads.due = io.now + if self.reads.loss.is_some() { self.config.retry } else { 0 };
         }
         self.judge(io);
         self.settle(io);
+    }
+
+    /// Compares ours, the newest that we know, with what a read found that was sent then. Whoever
+    /// has emptied the row may have founded another ring since, and its map comes to the version of
+    /// ours. That confirms nothing.
+    fn compare(&mut self, read: &Map, sent: Time) {
+        let ours = self.version();
+        let is_other = read.version == ours && read.fingerprint() != self.hash;
+        // Ours was in the database before we adopted it, and each read shows what was there before.
+        let is_older = read.version < ours && sent > self.adopted;
+        let loss = match () {
+            () if ours == 0 => None,
+            () if read.ring != self.ring() => Some(MapLoss::Emptied),
+            () if is_other || is_older => Some(MapLoss::Older),
+            () => None,
+        };
+        match loss {
+            _ if self.is_forgotten() => {}
+            Some(MapLoss::Older) => {
+                coverage_mark!(OlderMapFound);
+                self.reads.older += 1;
+            }
+            _ => self.reads.older = 0,
+        }
+        self.reads.loss = if self.is_forgotten() { Some(MapLoss::Older) } else { loss };
     }
 
     /// The outcome of a transaction.
@@ -137,7 +164,8 @@ impl Member {
             return;
         }
         // The old owner stops to answer for what it hands over, and no move would follow at once.
-        let is_blind = self.transactions.is_unsettled() || self.reads.failed || self.reads.lost;
+        let is_blind =
+            self.transactions.is_unsettled() || self.reads.failed || self.reads.loss.is_some();
         if is_blind || self.transactions.backs_off(io.now, &self.config) {
             return;
         }

@@ -33,7 +33,7 @@ impl Member {
         let Some(map) = self.map.clone() else { return };
         let reading = self.transactions.is_unsettled() && self.reads.due <= io.now
             || self.transactions.is_unsettled() && self.reads.under_way.is_some();
-        if self.transactions.is_busy() || reading || self.reads.lost {
+        if self.transactions.is_busy() || reading || self.reads.loss.is_some() {
             return;
         }
         let next = match self.me {

@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::custody::{Durable, Kept};
 use crate::identity::{Incarnation, RingId};
 use crate::join::Founding;
+use crate::member::MapLoss;
 use crate::message::{Message, Scope, ShardState};
 use crate::schema::SchemaVersion;
 use crate::settings::Agreement;
@@ -404,6 +405,36 @@ fn a_member_whose_ring_is_gone_changes_no_map() {
         member.answers = false;
         member.run(20 * TICK);
         assert_eq!(member.tried.len() == tried, is_gone, "else it accuses the other");
+    }
+}
+
+/// Somebody has emptied the ring's row, and the next ring's map comes to the version of ours. Or
+/// the row is an older one of our ring, as after a restore, and goes on from there without us.
+#[test]
+fn a_map_that_is_not_the_adopted_one_gives_no_lease_whatever_its_version() {
+    // Ring, version beside that of ours, whether a member is another: what is found one after the
+    // other.
+    for (found, loss) in [
+        ([(1, 0, false), (1, 1, false)], None),
+        ([(2, 0, false), (2, 0, true)], Some(MapLoss::Emptied)),
+        ([(1, 0, true), (1, 1, true)], Some(MapLoss::Older)),
+        ([(1, -1, false), (1, 1, true)], Some(MapLoss::Older)),
+    ] {
+        let mut before = map(&[(OTHER, "a"), (ME, "a")]);
+        before.ring = RingId(1);
+        let mut member = Alone::new("a", before);
+        member.run(4 * TICK);
+        assert!(member.member.is_active() && member.member.lease_end() > member.now);
+        let ours = member.map.clone();
+        for (ring, apart, is_other) in found {
+            let mut map = Map::clone(&ours);
+            (map.ring, map.version) = (RingId(ring), map.version.strict_add_signed(apart));
+            map.members[0].profile.weight += u32::from(is_other);
+            member.map = Arc::new(map);
+            member.run(2 * member.member.config.confirm);
+            assert_eq!(member.member.map_loss(), loss);
+            assert_eq!(member.member.lease_end() > member.now, loss.is_none(), "{loss:?}");
+        }
     }
 }
 

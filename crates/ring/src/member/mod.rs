@@ -60,6 +60,8 @@ pub struct Member {
     /// The adopted map, `None` before the first was seen.
     map: Option<Arc<Map>>,
     hash: u64,
+    /// When it was adopted.
+    adopted: Time,
     /// Since when its members have not changed.
     stable_since: Time,
     /// Whether this member had no shards when its members were the same for a while.
@@ -122,10 +124,26 @@ struct MapReads {
     failed: bool,
     /// When the last was sent that was answered.
     answered: Option<Time>,
-    /// The last one found no map, or one of another ring than ours: somebody has emptied the row.
-    /// What this member would change is not its ring's any more.
-    lost: bool,
+    /// What is wrong with the map that the last one found. What this member would change is not its
+    /// ring's any more.
+    loss: Option<MapLoss>,
+    /// How many in a row have found an older map than ours.
+    older: u32,
 }
+
+/// How the database has lost the map of a member's ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MapLoss {
+    /// It has none, or one of another ring: somebody has emptied the row.
+    Emptied,
+    /// It has an older one than ours, or another one of the same version: it has forgotten changes
+    /// that it had confirmed, as after a restore. Those that follow may give epochs anew that rows
+    /// were cached under.
+    Older,
+}
+
+/// So many reads in a row that find an older map are no mistake of the database's.
+const OLDER_FOR_GOOD: u32 = 3;
 
 impl Member {
     /// An instance that starts, with what an earlier process of it left.
@@ -146,6 +164,7 @@ impl Member {
             config,
             map: None,
             hash: 0,
+            adopted: io.now,
             stable_since: io.now,
             fills_up: false,
             me: None,
@@ -195,6 +214,18 @@ impl Member {
             (Some(_), Some(since)) => now.saturating_sub(since),
             _ => 0,
         }
+    }
+
+    /// How the database has lost the map of our ring, if it has. There is no lease any more then.
+    #[must_use]
+    pub fn map_loss(&self) -> Option<MapLoss> {
+        self.reads.loss
+    }
+
+    /// Whether what the database says is not about our ring any more. Only a new process begins
+    /// anew.
+    fn is_forgotten(&self) -> bool {
+        self.reads.older >= OLDER_FOR_GOOD
     }
 
     /// A member refuses our links, because we have another secret. So it is not dead: an instance

@@ -18,6 +18,9 @@ impl World {
         let wait = self.random.between(10, 90) * MS;
         self.queue.push(self.now + wait, Event::Check);
         self.check_owners();
+        if self.forgotten.is_some() {
+            return self.come_to_the_version();
+        }
         let rows: Vec<_> = (0..self.plan.tokens.len()).collect();
         self.check_rows(&rows);
         self.check_version();

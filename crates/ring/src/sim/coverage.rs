@@ -44,6 +44,7 @@ paths![
     PartingWaits,
     PermitCame,
     PermitCameBefore,
+    OlderMapFound,
     PermitExpired,
     PermitsGoBack,
     PullUnanswered,

@@ -2,6 +2,7 @@
 //! are on three replicas, whose writes come late or in part. In some runs they are on one at first;
 //! the others lack what was written before they came, until a repair.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::random::SimRandom;
@@ -11,6 +12,9 @@ use crate::map::Map;
 /// Replicas of a keyspace that has all.
 const COPIES: usize = 3;
 
+/// So many maps are remembered.
+const MOST_BEFORE: usize = 6;
+
 /// The copies of a row: what they hold now and what they will.
 #[derive(Debug, Clone, Default)]
 struct Replicas([Vec<(Time, u64)>; COPIES]);
@@ -18,6 +22,8 @@ struct Replicas([Vec<(Time, u64)>; COPIES]);
 #[derive(Debug)]
 pub struct Database {
     pub map: Arc<Map>,
+    /// The maps before it, the oldest first.
+    before: VecDeque<Arc<Map>>,
     rows: Vec<Replicas>,
     /// How many replicas the keyspace has.
     pub copies: usize,
@@ -28,16 +34,30 @@ pub struct Database {
 impl Database {
     pub fn new(shards: usize, rows: usize) -> Self {
         let map = Arc::new(Map::empty(shards));
-        Self { map, rows: vec![Replicas::default(); rows], copies: COPIES, schema: 1 }
+        let before = VecDeque::new();
+        Self { map, before, rows: vec![Replicas::default(); rows], copies: COPIES, schema: 1 }
     }
 
     /// Compare-and-set of the map.
     pub fn transact(&mut self, map: &Arc<Map>) -> bool {
         let applies = map.version == self.map.version + 1;
         if applies {
-            self.map = map.clone();
+            self.before.push_back(std::mem::replace(&mut self.map, map.clone()));
+            if self.before.len() > MOST_BEFORE {
+                self.before.pop_front();
+            }
         }
         applies
+    }
+
+    /// Somebody puts an older map there.
+    pub fn restore(&mut self) {
+        self.map = self.before.pop_front().unwrap_or_else(|| self.map.clone());
+    }
+
+    /// Somebody empties the row.
+    pub fn empty(&mut self, shards: usize) {
+        self.map = Arc::new(Map::empty(shards));
     }
 
     /// A write arrives at each replica at a time of its own: when it is acknowledged.

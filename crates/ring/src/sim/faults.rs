@@ -60,6 +60,7 @@ impl World {
             Fault::Bereave => self.bereave(),
             Fault::StopAsking => self.stop_asking(),
             Fault::MoveWritten => self.move_written(),
+            Fault::Forget => self.forget(),
             Fault::Hermit { time } => self.isolate(time),
             Fault::Outage { time } => self.outage(time),
             Fault::Join if all < self.plan.members + JOINERS => self.add(0),

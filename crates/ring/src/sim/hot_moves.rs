@@ -79,9 +79,7 @@ impl World {
     fn holder(&self, row: usize) -> Option<usize> {
         let scope = Scope::Token(self.plan.tokens[row]);
         let owner = self.database.map.owner_of(self.plan.tokens[row])?;
-        let holds = |(at, member): &(usize, &crate::member::Member)| {
-            member.custody().is_held(scope, self.nodes[*at].clock(self.now))
-        };
-        self.running().find(holds).map(|(at, _)| at).filter(|at| *at == owner.0 as usize)
+        let (at, member) = self.running().find(|(at, _)| *at == owner.0 as usize)?;
+        member.custody().is_held(scope, self.nodes[at].clock(self.now)).then_some(at)
     }
 }

@@ -28,6 +28,7 @@ pub mod coverage;
 mod database;
 mod event;
 mod faults;
+mod forgetting;
 mod hot_moves;
 mod node;
 mod oracle;

@@ -142,6 +142,8 @@ pub enum Fault {
     StopAsking,
     /// A row moves while it is written, in the calm.
     MoveWritten,
+    /// The database loses the map, in the calm.
+    Forget,
     /// A member stops as it is told, and is back after that time.
     Stop {
         node: usize,

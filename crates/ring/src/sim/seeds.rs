@@ -3,6 +3,7 @@
 use super::alone::lengthen_some;
 use super::bereaved::bereave_some;
 use super::changing::changing;
+use super::forgetting::forget_some;
 use super::hot_moves::move_some;
 use super::plan::Plan;
 use super::scenes::staged;
@@ -11,8 +12,9 @@ use super::wild::wild;
 
 /// One of eight seeds has settings and a schema that change. Two of three others are staged, the
 /// third is wild. In some of all a row moves while it is written, in some one member alone is in
-/// trouble at the end, in some all but one leave, in some one stops. Some fill weak shards, as the
-/// server does, where only what was acknowledged is judged and no write is weak.
+/// trouble at the end, in some all but one leave, in some one stops, in some the database loses the
+/// map. Some fill weak shards, as the server does, where only what was acknowledged is judged and
+/// no write is weak.
 pub fn plan_of(seed: u64) -> Plan {
     let mut plan = match seed {
         _ if seed % 8 == 6 => changing(seed),
@@ -23,6 +25,7 @@ pub fn plan_of(seed: u64) -> Plan {
     lengthen_some(&mut plan, 250);
     bereave_some(&mut plan);
     stop_some(&mut plan);
+    forget_some(&mut plan);
     let fills = seed % 4 == 3 || seed % 16 == 6;
     plan.config.weak_fills = plan.grows || fills && plan.config.hold < plan.config.lease;
     plan

@@ -14,6 +14,7 @@ use crate::config::Time;
 use crate::custody::Durable;
 use crate::identity::{MemberId, PermitKey};
 use crate::io::{Action, Io};
+use crate::join::Founding;
 use crate::map::Profile;
 use crate::member::Member;
 use crate::message::{Detail, RowKey};
@@ -97,6 +98,8 @@ pub struct World {
     pub untroubled: Option<(Time, Vec<usize>)>,
     /// Until when somebody must be there, because the only owner has died.
     pub bereaved_until: Time,
+    /// The version of the map that the database has lost.
+    pub forgotten: Option<u64>,
     /// Set when a member stops in the calm.
     pub refused_writes: RefusedWrites,
     /// When a row that moves while it is written must not be held any more.
@@ -133,6 +136,7 @@ impl World {
             resumed: false,
             untroubled: None,
             bereaved_until: 0,
+            forgotten: None,
             refused_writes: RefusedWrites::default(),
             moved_written: 0,
             slow_write: 0,
@@ -245,11 +249,16 @@ impl World {
         let profile = Profile { weight, settings: settings(caches), ..Profile::default() };
         let (config, schema) = (self.config.clone(), SchemaVersion(self.nodes[at].heard));
         let id = MemberId(at as u64);
+        // Its operator has the lease's row say that there was a ring.
+        let after_leases = self.forgotten.is_some();
         self.say(|| format!("m{at} starts, state lost: {lost}"));
         self.nodes[at].started = self.now;
         let member = self.with(at, |_, io| {
             let mut member = Member::start(id, profile, config, durable, io);
             member.set_schema(schema);
+            if after_leases {
+                member.set_founding(Founding::AfterLeases);
+            }
             member
         });
         self.nodes[at].member = Some(member);

@@ -91,7 +91,9 @@ fn leave(arguments: &ArgMatches) -> Result<(), Failure> {
             )));
         }
         std::thread::sleep(POLL_INTERVAL);
-        status = ask(&directory, "ring status").map_err(failed)?;
+        status = ask(&directory, "ring status").map_err(|why| {
+            failed(format!("{why}; it was told to leave: if it still runs, it goes on leaving"))
+        })?;
     }
     print(match before.version > 0 && before.owned().is_none() && !before.leaving {
         true => "it was no member of the ring, and does not join it\n",

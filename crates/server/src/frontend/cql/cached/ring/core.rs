@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use afterglow_ring::{
     Action, Agreement, Answer, Carried, Config, Durable, Envelope, Incarnation, Io, Kept, Map,
-    Member, MemberId, Message, Profile, RingId, Setting, Time, WriteResult,
+    MapLoss, Member, MemberId, Message, Profile, RingId, Setting, Time, WriteResult,
 };
 use futures_channel::{mpsc, oneshot};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -292,6 +292,11 @@ impl Ring {
     pub fn drifting(&self) -> (Vec<MemberId>, bool) {
         let inner = self.inner.lock();
         inner.member.drifting(now())
+    }
+
+    /// See [`Member::map_loss`].
+    pub fn map_loss(&self) -> Option<MapLoss> {
+        self.inner.lock().member.map_loss()
     }
 
     /// Takes no messages any more: the process ends.

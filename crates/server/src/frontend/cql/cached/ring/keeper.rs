@@ -273,6 +273,7 @@ impl RingKeeper {
     fn forget_row_of_others(&mut self) {
         self.row.state.set(None);
         self.row.life.set(self.row.life.get() + 1);
+        self.row.at.set(0);
         if self.claims.is_shared() {
             self.claims.unshare();
         }
@@ -533,10 +534,10 @@ async fn run_jobs(
         compio::runtime::spawn(async move {
             match job {
                 DatabaseJob::ReadMap { id } => {
-                    let read = database.read_map().await;
-                    ring.note_trouble(reason(&read, ring.me(), ring.map().is_some()));
-                    let map = read.ok().map(Arc::new);
+                    let read = database.read_map().await.map(Arc::new);
+                    let (known, map) = (ring.map().is_some(), read.as_ref().ok().cloned());
                     ring.with(|member, io| member.map_read(id, map, io));
+                    ring.note_trouble(reason(&read, ring.me(), known, ring.map_loss()));
                 }
                 DatabaseJob::Transact { id, map } => {
                     let result = database.transact(&map).await;

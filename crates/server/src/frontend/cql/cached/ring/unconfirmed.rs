@@ -4,7 +4,9 @@
 //! An instance without a lease answers from the database, so clients notice it late, by their
 //! latency. The operator hears of it here, with what the last read of the map has said.
 
-use afterglow_ring::{Map, MemberId, Time};
+use std::sync::Arc;
+
+use afterglow_ring::{Map, MapLoss, MemberId, Time};
 
 use super::map_row::MapRowError;
 
@@ -14,18 +16,28 @@ const GRACE: Time = 5_000_000;
 const FIRST_GRACE: Time = 90_000_000;
 
 /// What is wrong with the map that was read, if anything. `known`: whether this instance has
-/// adopted a map before.
-pub fn reason(read: &Result<Map, MapRowError>, me: MemberId, known: bool) -> Option<String> {
-    match read {
-        Ok(map) if map.version == 0 && known => Some(
-            "somebody has emptied `afterglow.ring`, or made it anew: stop all members and start them again".to_owned(),
-        ),
-        Ok(map) if known && map.entry(me).is_none() => {
-            Some("the ring's map does not have this instance".to_owned())
+/// adopted a map before. `loss`: how that is lost.
+pub fn reason(
+    read: &Result<Arc<Map>, MapRowError>,
+    me: MemberId,
+    known: bool,
+    loss: Option<MapLoss>,
+) -> Option<String> {
+    let map = match read {
+        Ok(map) => map,
+        Err(error) => return Some(error.to_string()),
+    };
+    let why = match loss {
+        Some(MapLoss::Emptied) => {
+            "somebody has emptied `afterglow.ring`, or made it anew: stop all members and start them again"
         }
-        Ok(_) => None,
-        Err(error) => Some(error.to_string()),
-    }
+        Some(MapLoss::Older) => {
+            "the database has an older map of the ring than this instance, as after a restore: run `TRUNCATE afterglow.ring`, stop all members and start them again"
+        }
+        None if known && map.entry(me).is_none() => "the ring's map does not have this instance",
+        None => return None,
+    };
+    Some(why.to_owned())
 }
 
 /// When there was a lease, and what was told.
@@ -96,14 +108,19 @@ mod tests {
     #[test]
     fn a_map_that_is_gone_and_one_without_us_are_reasons_and_so_is_what_the_database_says() {
         let (empty, me) = (Map::empty(16), MemberId(1));
-        assert_eq!(reason(&Ok(empty.clone()), me, false), None, "there was no ring yet");
-        let gone = reason(&Ok(empty.clone()), me, true);
-        assert!(gone.as_deref().is_some_and(|why| why.contains("start them again")), "{gone:?}");
-        let others = Map { version: 3, ..empty };
-        assert!(reason(&Ok(others.clone()), me, true).is_some());
-        assert_eq!(reason(&Ok(others), me, false), None, "it joins");
+        let others = Map { version: 3, ..empty.clone() };
+        let [empty, others] = [empty, others].map(|map| Ok(Arc::new(map)));
+        assert_eq!(reason(&empty, me, false, None), None, "there was no ring yet");
+        let gone = reason(&empty, me, true, Some(MapLoss::Emptied));
+        assert!(gone.as_deref().is_some_and(|why| why.contains("emptied")), "{gone:?}");
+        let older = reason(&others, me, true, Some(MapLoss::Older));
+        assert!(older.as_deref().is_some_and(|why| why.contains("TRUNCATE")), "{older:?}");
+        assert!(reason(&others, me, true, None).is_some_and(|why| why.contains("does not have")));
+        assert_eq!(reason(&others, me, false, None), None, "it joins");
         let refused =
             Err(MapRowError::Refused(ErrorCode::Invalid, "unconfigured table ring".to_owned()));
-        assert!(reason(&refused, me, true).is_some_and(|why| why.contains("unconfigured table")));
+        assert!(
+            reason(&refused, me, true, None).is_some_and(|why| why.contains("unconfigured table"))
+        );
     }
 }
