@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, QueryParams};
+use afterglow_cql::response::ErrorBody;
+use afterglow_testkit::fake_backend::FakeBackend;
+use tempfile::TempDir;
 
-use crate::node::{House, one_text};
+use crate::node::{House, Setup, furnished, one_text};
 
 #[test]
 fn the_second_read_is_a_hit_for_text_and_prepared_in_both_versions() {
@@ -130,6 +134,34 @@ fn what_asks_for_more_than_a_cached_row_can_say_goes_to_the_database() {
         "SELECT writetime(v) FROM ks.t WHERE k = 'a'",
     ] {
         assert_eq!(house.reads(|| client.run(text)).0, 1, "{text}");
+    }
+}
+
+/// The database is asked first whether the text is one at all.
+#[test]
+fn a_slip_of_the_pen_is_answered_with_its_trace_where_the_client_wants_one() {
+    const TRACE: [u8; 16] = [9; 16];
+    let (slip, why) = ("SELECTv FROM ks.t", "no viable alternative");
+    let database = FakeBackend::scripted(Version::MAX, move |ask| {
+        let is_slip = ask.text.contains(slip);
+        let mut error = Vec::new();
+        ErrorBody::new(ErrorCode::Syntax, why).encode(&mut error);
+        match ask.envelope.header.flags.contains(Flags::TRACING) {
+            _ if !is_slip => {}
+            true => ask.reply_traced(TRACE, Opcode::Error, &error),
+            false => ask.reply(Opcode::Error, &error),
+        }
+        is_slip
+    });
+    let (database, directory) = (furnished(database.unwrap()), TempDir::new().unwrap());
+    let node = Setup::new(directory.path(), &database, "ks.*=exclusive").start();
+    let mut client = node.client(Version::V5);
+    for (flags, is_traced) in [(Flags::NONE, false), (Flags::TRACING, true)] {
+        let answer = client.query_with(flags, slip, QueryParams::new(Consistency::One), &[]);
+        assert_eq!(answer.header.opcode, Opcode::Error);
+        assert_eq!(answer.header.flags.contains(Flags::TRACING), is_traced);
+        assert_eq!(answer.body.starts_with(&TRACE), is_traced);
+        assert!(answer.body.ends_with(why.as_bytes()));
     }
 }
 

@@ -57,8 +57,11 @@ async fn prepare(request: &Request) -> Result<Envelope, CallError> {
     let mut body = Vec::new();
     let keyspace = query.params.keyspace;
     Prepare { text: query.text, keyspace }.encode(request.header.version, &mut body);
+    // Its answer may be the client's, who wants the id of a trace with it.
+    let traced = request.header.flags.contains(Flags::TRACING);
+    let flags = if traced { Flags::TRACING } else { Flags::NONE };
     let backend = request.connection().await?;
-    backend.call(Opcode::Prepare, Flags::NONE, body.into()).await
+    backend.call(Opcode::Prepare, flags, body.into()).await
 }
 
 /// Whether what PREPARE was answered is the answer to the text itself.
