@@ -93,8 +93,8 @@ pub struct Refusals {
     in_a_row: Cell<u32>,
     /// None if nothing was refused, or that is forgotten.
     last: Cell<Option<HeldUntil>>,
-    /// The number of the trial that is under way.
-    trial: Cell<Option<u64>>,
+    /// The number of the trial that is under way, and when it began.
+    trial: Cell<Option<(u64, Instant)>>,
     trials: Cell<u64>,
     /// Those that are held, and some that were.
     held: RefCell<VecDeque<Sender<()>>>,
@@ -149,7 +149,7 @@ pub struct Trial {
 impl Drop for Trial {
     fn drop(&mut self) {
         // If the refusal was forgotten meanwhile, another trial may be under way.
-        if self.of.trial.get() == Some(self.number) {
+        if self.of.trial.get().is_some_and(|(number, _)| number == self.number) {
             self.of.trial.set(None);
             self.of.wake_next();
         }
@@ -171,19 +171,23 @@ impl Refusals {
         let Some(HeldUntil { next, forgotten, .. }) = self.last.get() else {
             return VainTurn::Free;
         };
-        if self.trial.get().is_some() {
-            return VainTurn::AfterTrial;
-        }
-        if now >= forgotten {
-            self.forget();
-            return VainTurn::Free;
+        match self.trial.get() {
+            // One that takes long keeps nobody waiting for ever: there is another one beside it.
+            Some((_, began)) if now < forgotten.max(began + LONGEST) => {
+                return VainTurn::AfterTrial;
+            }
+            None if now >= forgotten => {
+                self.forget();
+                return VainTurn::Free;
+            }
+            _ => {}
         }
         if now < next {
             return VainTurn::Later(next - now);
         }
         let number = self.trials.get() + 1;
         self.trials.set(number);
-        self.trial.set(Some(number));
+        self.trial.set(Some((number, now)));
         VainTurn::Trial(Trial { of: self.clone(), number })
     }
 
@@ -532,7 +536,11 @@ mod tests {
         let forgotten = now + 10 * pause;
         let is_held = |now| matches!(refusals.turn(now), VainTurn::AfterTrial);
         assert!(is_held(just_before) && is_held(forgotten), "a trial is under way");
+        // It takes long: one goes beside it, and no more.
+        let VainTurn::Trial(beside) = refusals.turn(just_before + LONGEST) else { panic!("held") };
         drop(old);
+        assert!(is_held(just_before + LONGEST));
+        drop(beside);
         assert!((0..100).all(|_| is_free(&refusals, forgotten)));
         // It begins anew, and a trial of before does not end the next one.
         let mut now = forgotten;

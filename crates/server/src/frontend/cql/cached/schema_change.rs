@@ -136,6 +136,7 @@ fn has_lagging_column(before: &TableSchema, now: &TableSchema) -> bool {
 /// long: replicas that came may lack what was written before, and those that came back what was
 /// written meanwhile.
 pub(super) fn forget_untold(shared: &CachedState, before: &Schema, now: &Schema) {
+    shared.unheard.lock().compared();
     let touched = now.touched_since(before);
     let ours = |table: &&TableSchema| !table.system;
     let mut weak = WriteScope::default();

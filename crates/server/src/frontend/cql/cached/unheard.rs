@@ -19,7 +19,11 @@ use uuid::Uuid;
 
 /// The tables that have changed, and of which nobody has told.
 #[derive(Debug, Default)]
-pub(super) struct Unheard(HashMap<Uuid, UnheardChange>);
+pub(super) struct Unheard {
+    changes: HashMap<Uuid, UnheardChange>,
+    /// What the next snapshot has is known by comparison: no event will tell of it.
+    is_compared: bool,
+}
 
 /// What a table was before.
 #[derive(Debug, Clone)]
@@ -42,7 +46,7 @@ impl UnheardChange {
 impl Unheard {
     /// A change of the table is heard of: what it was before the snapshots that have it.
     pub(super) fn take(&mut self, table: Uuid) -> Option<UnheardChange> {
-        self.0.remove(&table)
+        self.changes.remove(&table)
     }
 
     /// A table, or all of a keyspace, is dropped or made: it has changed besides.
@@ -51,32 +55,45 @@ impl Unheard {
             let it = &change.before.table;
             it.keyspace == keyspace && table.is_none_or(|table| it.name == table)
         };
-        self.0.values_mut().filter(is_of).for_each(|change| change.several = true);
+        self.changes.values_mut().filter(is_of).for_each(|change| change.several = true);
+    }
+
+    /// All that has changed up to the next snapshot is known without events, which went to nobody.
+    pub(super) fn compared(&mut self) {
+        self.is_compared = true;
     }
 
     /// Nobody tells of changes any more: what has changed shows when somebody does again.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.changes.clear();
     }
 
     /// A snapshot follows another. `is_heard`: an event has told of a change of the table.
     pub(super) fn note(&mut self, before: &Schema, now: &Schema, is_heard: impl Fn(Uuid) -> bool) {
-        self.0.retain(|id, _| now.keyspace_of(*id).is_some());
+        self.changes.retain(|id, _| now.keyspace_of(*id).is_some());
+        if std::mem::take(&mut self.is_compared) {
+            return;
+        }
         for table in now.tables().filter(|table| !table.system && !is_heard(table.id)) {
             let [then, is] = [before, now].map(|of| of.seen(&table.keyspace, &table.name));
             let (Some(then), Some(is)) = (then, is) else { continue };
             if then.table.id != table.id {
                 continue;
             }
-            match (self.0.get_mut(&table.id), then.time, is.time) {
+            match (self.changes.get_mut(&table.id), then.time, is.time) {
                 (_, Some(then), Some(is)) if then == is => {}
                 (Some(unheard), None, Some(is)) if unheard.time.is_none() => {
-                    unheard.time = Some(is);
+                    // It has not changed: no times were told.
+                    if unheard.before.time == Some(is) {
+                        self.changes.remove(&table.id);
+                    } else {
+                        unheard.time = Some(is);
+                    }
                 }
                 (Some(unheard), ..) => unheard.several = true,
                 (None, Some(_), time) => {
                     let change = UnheardChange { before: then, time, several: false };
-                    self.0.insert(table.id, change);
+                    self.changes.insert(table.id, change);
                 }
                 (None, None, _) => {}
             }
@@ -125,6 +142,7 @@ mod tests {
         for times in [
             // No snapshot has it.
             &[Some(1), Some(1), Some(2)][..],
+            &[Some(1), None, Some(1), Some(2)],
             // It has changed again, before its event came or with it.
             &[Some(1), Some(2), Some(3), Some(3)],
             &[Some(1), Some(2), Some(3)],
@@ -149,6 +167,11 @@ mod tests {
         unheard.note(&before, &now, |_| false);
         unheard.clear();
         assert!(unheard.take(TABLE).is_none());
+        unheard.compared();
+        unheard.note(&before, &now, |_| false);
+        assert!(unheard.take(TABLE).is_none());
+        unheard.note(&before, &now, |_| false);
+        assert!(unheard.take(TABLE).is_some(), "events tell of changes again");
     }
 
     #[test]
