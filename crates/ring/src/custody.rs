@@ -179,12 +179,18 @@ impl Custody {
         config: &Config,
         rows: &mut dyn Rows,
     ) {
-        // An older map than this process or the one before it has seen: see `MapLoss::Older`.
+        self.weak_fills = config.weak_fills;
+        if map.version == 0 {
+            // Nobody has founded a ring yet, or somebody has emptied the row. What was held says
+            // what to drop when there is a map again.
+            self.begun = true;
+            return;
+        }
+        // An older map than the process before this one has seen: see `MapLoss::Older`.
         let goes_back = self.held.iter().any(|(shard, epoch)| {
             map.shards.get(usize::from(*shard)).is_some_and(|now| now.epoch < *epoch)
         });
         self.enter_ring(map.ring, goes_back, rows);
-        self.weak_fills = config.weak_fills;
         self.leaving.retain(|_, (version, _)| map.version <= *version);
         let lost = !std::mem::replace(&mut self.begun, true);
         // Only the version right after a snapshot may have its move.
@@ -232,13 +238,24 @@ impl Custody {
     /// then, and may be those of our rows. Writes that are under way stay so.
     fn enter_ring(&mut self, ring: RingId, goes_back: bool, rows: &mut dyn Rows) {
         if ring == RingId::default() {
-            return; // nobody has founded one yet
+            return; // only rings of tests have no number
         }
         if self.ring.replace(ring).is_some_and(|known| known != ring || goes_back) {
-            rows.drop_all();
-            let (gates, permits) = (take(&mut self.gates), take(&mut self.permits));
-            *self = Self { gates, permits, ring: self.ring, ..Self::default() };
+            self.begin_anew(rows);
         }
+    }
+
+    /// Nothing that was cached counts any more, as after a lost state.
+    pub fn begin_anew(&mut self, rows: &mut dyn Rows) {
+        rows.drop_all();
+        let (gates, permits) = (take(&mut self.gates), take(&mut self.permits));
+        let (ring, weak_fills) = (self.ring, self.weak_fills);
+        *self = Self { gates, permits, ring, weak_fills, ..Self::default() };
+    }
+
+    /// A ring is about to be founded after another one, whose writes may still be applied.
+    pub fn follow_another(&mut self) {
+        self.begun = false;
     }
 
     /// Whether this member answers for a token: it owns the shard and is not handing it over.

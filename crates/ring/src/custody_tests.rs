@@ -377,6 +377,36 @@ fn rows_of_an_earlier_ring_or_of_a_map_that_is_forgotten_do_not_count_in_the_nex
     }
 }
 
+/// The row was emptied before an older map was put there, and read in between.
+#[test]
+fn an_empty_map_in_between_does_not_hide_that_epochs_come_again() {
+    let config = beside_rows();
+    let row = RowKey { token: TOKEN, bytes: Vec::new() };
+    let mut rows = crate::sim::rows();
+    rows.install(&row, (1, 0), None, false);
+    let kept = Kept { ring: RING, shards: vec![(0, 2, 0)] };
+    let mut old = Custody::restore(Durable::keep(kept), 0, &config, &mut rows);
+    old.adopted((&Map::empty(1), None, false), OLD, 0, &config, &mut rows);
+    old.adopted((&map(), None, false), OLD, 0, &config, &mut rows);
+    assert!(rows.get(&row).is_none());
+}
+
+/// Writes of the ring before, of unknown outcome, may still be applied.
+#[test]
+fn what_a_ring_has_that_follows_another_is_weak_at_first() {
+    let config = beside_rows();
+    for follows in [false, true] {
+        let mut first = Custody::default();
+        adopt(&mut first, &Map::empty(1), None, OLD, &config);
+        if follows {
+            first.follow_another();
+        }
+        adopt(&mut first, &map(), None, OLD, &config);
+        let terms = first.fill_terms(&map(), OLD, TOKEN, config.hold);
+        assert_eq!(terms.map(|terms| terms.weak), Some(follows));
+    }
+}
+
 /// A process may have died right after it took the shard and granted a write, before it noted the
 /// shard down.
 #[test]

@@ -30,6 +30,11 @@ impl Lease {
         self.confirmed = self.confirmed.max(Some(sent));
     }
 
+    /// What was read is not the map that this member has: no read before that counts any more.
+    pub fn refute(&mut self) {
+        self.confirmed = None;
+    }
+
     /// When the last read that showed this member as active was sent; `None` before the first.
     pub fn confirmed(&self) -> Option<Time> {
         self.confirmed

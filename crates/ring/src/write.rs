@@ -27,6 +27,7 @@ pub struct Writes {
     /// were weak. A number that is neither here nor open has settled, or nothing of it was sent: so
     /// the many that do cost nothing.
     unknown: BTreeSet<u64>,
+    decided: BTreeSet<u64>,
     weak: BTreeSet<u64>,
     /// How writes have ended is not known any more, up to the first number. Up to the second,
     /// whether they were weak is not.
@@ -261,6 +262,7 @@ impl Writes {
         }
         Some(match number {
             _ if self.unknown.contains(&number) => Outcome::Unknown,
+            _ if self.decided.contains(&number) => Outcome::Decided,
             _ if number <= weak || self.weak.contains(&number) => Outcome::Weak,
             _ => Outcome::Settled,
         })
@@ -268,7 +270,8 @@ impl Writes {
 
     fn remember(&mut self, number: u64, outcome: Outcome) {
         let (numbers, forgotten) = match outcome {
-            Outcome::Unknown | Outcome::Decided => (&mut self.unknown, &mut self.forgotten.0),
+            Outcome::Unknown => (&mut self.unknown, &mut self.forgotten.0),
+            Outcome::Decided => (&mut self.decided, &mut self.forgotten.0),
             Outcome::Weak => (&mut self.weak, &mut self.forgotten.1),
             Outcome::Settled | Outcome::Refused => return,
         };

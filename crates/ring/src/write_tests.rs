@@ -222,6 +222,8 @@ fn how_a_write_has_ended_is_known_until_many_others_have_not_settled() {
     }
     assert_eq!(all(&writes), [None, None, weak, settled, weak]);
     assert_eq!((writes.unknown.len(), writes.weak.len()), (MOST_REMEMBERED, MOST_REMEMBERED));
+    end(&mut writes, Outcome::Decided);
+    assert_eq!(writes.ended(writes.next), Some(Outcome::Decided));
 }
 
 /// Nobody else waits for it, and its number may be asked for again.

@@ -2,18 +2,22 @@
 
 use std::sync::Arc;
 
-use super::Member;
+use super::{MapLoss, Member};
 use crate::identity::Identity;
 use crate::io::Io;
 use crate::map::{Map, MemberEntry};
 
 impl Member {
-    /// Adopts a map if it is newer than ours. None is that follows an older one than ours: see
-    /// [`MapLoss::Older`](super::MapLoss::Older).
+    /// Adopts a map if it is newer than ours.
     pub(super) fn adopt(&mut self, map: Arc<Map>, io: &mut Io<'_>) {
         let first = self.map.is_none();
-        if !first && map.version <= self.version() || self.is_forgotten() {
+        if !first && map.version <= self.version() {
             return;
+        }
+        if self.reads.loss == Some(MapLoss::Older) {
+            // The database has forgotten changes that we know. In the ones that have come instead
+            // epochs may be others.
+            self.custody.begin_anew(io.rows);
         }
         let me = map
             .entry(self.id)

@@ -63,7 +63,7 @@ pub struct Alone {
     /// How it has told others that its writes have ended.
     pub told: Vec<(MemberId, u64, Outcome)>,
     random: u128,
-    rows: Box<dyn Rows>,
+    pub rows: Box<dyn Rows>,
 }
 
 impl Alone {

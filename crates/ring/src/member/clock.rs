@@ -86,27 +86,26 @@ impl Member {
 
     /// Compares ours, the newest that we know, with what a read found that was sent then. Whoever
     /// has emptied the row may have founded another ring since, and its map comes to the version of
-    /// ours. That confirms nothing.
+    /// ours. That confirms nothing, and what was confirmed before counts no more.
     fn compare(&mut self, read: &Map, sent: Time) {
         let ours = self.version();
-        let is_other = read.version == ours && read.fingerprint() != self.hash;
         // Ours was in the database before we adopted it, and each read shows what was there before.
-        let is_older = read.version < ours && sent > self.adopted;
+        let is_overtaken = read.version < ours && sent <= self.adopted;
         let loss = match () {
-            () if ours == 0 => None,
+            () if ours == 0 || is_overtaken => None,
             () if read.ring != self.ring() => Some(MapLoss::Emptied),
-            () if is_other || is_older => Some(MapLoss::Older),
+            () if read.version < ours || read.fingerprint() != self.hash => {
+                coverage_mark!(OlderMapFound);
+                Some(MapLoss::Older)
+            }
             () => None,
         };
-        match loss {
-            _ if self.is_forgotten() => {}
-            Some(MapLoss::Older) => {
-                coverage_mark!(OlderMapFound);
-                self.reads.older += 1;
-            }
-            _ => self.reads.older = 0,
+        self.reads.loss = loss;
+        self.reads.lost_since = loss.map(|_| self.reads.lost_since.unwrap_or(sent));
+        if loss.is_some() {
+            self.lease.refute();
+            self.reckon();
         }
-        self.reads.loss = if self.is_forgotten() { Some(MapLoss::Older) } else { loss };
     }
 
     /// The outcome of a transaction.
@@ -120,7 +119,14 @@ impl Member {
                 self.adopt(ours, io);
                 self.reads.due = io.now;
             }
-            TransactionResult::Refused(map) => self.adopt(map, io),
+            TransactionResult::Refused(map) => {
+                let before = self.version();
+                self.adopt(map, io);
+                if self.version() == before {
+                    // It is not tried again before the map is read.
+                    self.reads.due = io.now;
+                }
+            }
             TransactionResult::Unknown => {
                 self.transactions.unknown(&ours);
                 self.reads.due = io.now;

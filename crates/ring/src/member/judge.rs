@@ -22,6 +22,7 @@ use super::{Accusation, Member};
 use crate::config::Time;
 use crate::identity::{Identity, MemberId, RingId};
 use crate::io::{Action, Io};
+use crate::join::Founding;
 use crate::map::{Map, Standing};
 use crate::takeover::Suspicion;
 use crate::{placement, settings};
@@ -77,6 +78,9 @@ impl Member {
         let mut next = map.next();
         if map.version == 0 {
             next.ring = RingId(incarnation.0);
+            if self.join.founding == Founding::AfterLeases {
+                self.custody.follow_another();
+            }
         }
         next.put(self.id, incarnation, self.profile.clone());
         placement::give_away(&mut next, &[]);

@@ -7,7 +7,7 @@ use crate::custody::{Durable, Kept};
 use crate::identity::{Incarnation, RingId};
 use crate::join::Founding;
 use crate::member::MapLoss;
-use crate::message::{Message, Scope, ShardState};
+use crate::message::{Message, RowKey, Scope, ShardState};
 use crate::schema::SchemaVersion;
 use crate::settings::Agreement;
 
@@ -412,29 +412,71 @@ fn a_member_whose_ring_is_gone_changes_no_map() {
 /// the row is an older one of our ring, as after a restore, and goes on from there without us.
 #[test]
 fn a_map_that_is_not_the_adopted_one_gives_no_lease_whatever_its_version() {
-    // Ring, version beside that of ours, whether a member is another: what is found one after the
-    // other.
-    for (found, loss) in [
-        ([(1, 0, false), (1, 1, false)], None),
-        ([(2, 0, false), (2, 0, true)], Some(MapLoss::Emptied)),
-        ([(1, 0, true), (1, 1, true)], Some(MapLoss::Older)),
-        ([(1, -1, false), (1, 1, true)], Some(MapLoss::Older)),
+    // Ring, version beside that of ours, whether a member is another, and what that means: of what
+    // is found one after the other. Then whether rows of before count.
+    let (emptied, older) = (Some(MapLoss::Emptied), Some(MapLoss::Older));
+    for (found, stay) in [
+        ([(1, 0, false, None), (1, 1, false, None)], true),
+        ([(2, 0, false, emptied), (2, 0, true, emptied)], true),
+        ([(1, -1, false, older), (1, 0, false, None)], true),
+        ([(1, 0, true, older), (1, 1, true, None)], false),
+        ([(1, -1, false, older), (1, 1, true, None)], false),
     ] {
         let mut before = map(&[(OTHER, "a"), (ME, "a")]);
         before.ring = RingId(1);
         let mut member = Alone::new("a", before);
+        let row = RowKey { token: TOKEN, bytes: Vec::new() };
         member.run(4 * TICK);
+        member.rows.install(&row, (1, 0), None, false);
         assert!(member.member.is_active() && member.member.lease_end() > member.now);
         let ours = member.map.clone();
-        for (ring, apart, is_other) in found {
+        for (ring, apart, is_other, loss) in found {
             let mut map = Map::clone(&ours);
             (map.ring, map.version) = (RingId(ring), map.version.strict_add_signed(apart));
             map.members[0].profile.weight += u32::from(is_other);
             member.map = Arc::new(map);
-            member.run(2 * member.member.config.confirm);
+            member.run(member.member.config.confirm / 3 + 20 * TICK);
             assert_eq!(member.member.map_loss(), loss);
             assert_eq!(member.member.lease_end() > member.now, loss.is_none(), "{loss:?}");
+            let blind = member.member.blind(member.now);
+            assert!(loss.is_none() || blind > member.member.config.silence, "others see it");
         }
+        assert_eq!(member.rows.get(&row).is_some(), stay, "{found:?}");
+    }
+}
+
+/// A read is on its way while the map goes on.
+#[test]
+fn a_map_that_is_overtaken_says_nothing() {
+    let mut member = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+    member.run(4 * TICK);
+    let old = member.map.clone();
+    let newer = Arc::new(old.next());
+    member.sees = false;
+    member.act(|member, io| {
+        member.reads.due = io.now;
+        member.reads.under_way = None;
+        member.read_map(io);
+        let sent = member.reads.next;
+        member.adopt(newer.clone(), io);
+        member.map_read(sent, Some(old.clone()), io);
+        assert_eq!(member.map_loss(), None);
+    });
+}
+
+/// Its database is a copy of ours, and so are the ring's number and secret.
+#[test]
+fn the_map_of_a_stranger_is_adopted_if_the_database_has_it() {
+    for (from, is_adopted) in [(OTHER, true), (THIRD, false)] {
+        let mut member = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+        member.run(4 * TICK);
+        let newer = Arc::new(member.map.next());
+        let version = newer.version;
+        member.say(from, Message::MapIs(newer.clone()));
+        assert_eq!(member.member.version() == version, is_adopted);
+        member.map = newer;
+        member.run(4 * TICK);
+        assert_eq!(member.member.version(), version, "the database has it now");
     }
 }
 

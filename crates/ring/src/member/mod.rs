@@ -127,8 +127,8 @@ struct MapReads {
     /// What is wrong with the map that the last one found. What this member would change is not its
     /// ring's any more.
     loss: Option<MapLoss>,
-    /// How many in a row have found an older map than ours.
-    older: u32,
+    /// Since when something is.
+    lost_since: Option<Time>,
 }
 
 /// How the database has lost the map of a member's ring.
@@ -138,12 +138,9 @@ pub enum MapLoss {
     Emptied,
     /// It has an older one than ours, or another one of the same version: it has forgotten changes
     /// that it had confirmed, as after a restore. Those that follow may give epochs anew that rows
-    /// were cached under.
+    /// were cached under. So the next map that is adopted is taken for another ring's.
     Older,
 }
-
-/// So many reads in a row that find an older map are no mistake of the database's.
-const OLDER_FOR_GOOD: u32 = 3;
 
 impl Member {
     /// An instance that starts, with what an earlier process of it left.
@@ -206,10 +203,12 @@ impl Member {
         self.leaving = true;
     }
 
-    /// For how long the database has answered no read of the map to this member. Not for how long
-    /// none has confirmed it: maps that follow each other fast confirm nothing.
+    /// For how long the database has answered no read of the map to this member, or has lost the
+    /// map for it. Not for how long none has confirmed it: maps that follow each other fast confirm
+    /// nothing.
     fn blind(&self, now: Time) -> Time {
-        let since = self.reads.answered.max(self.takeover.joined_at());
+        let answered = self.reads.lost_since.or(self.reads.answered);
+        let since = answered.max(self.takeover.joined_at());
         match (self.active_me(), since) {
             (Some(_), Some(since)) => now.saturating_sub(since),
             _ => 0,
@@ -220,12 +219,6 @@ impl Member {
     #[must_use]
     pub fn map_loss(&self) -> Option<MapLoss> {
         self.reads.loss
-    }
-
-    /// Whether what the database says is not about our ring any more. Only a new process begins
-    /// anew.
-    fn is_forgotten(&self) -> bool {
-        self.reads.older >= OLDER_FOR_GOOD
     }
 
     /// A member refuses our links, because we have another secret. So it is not dead: an instance

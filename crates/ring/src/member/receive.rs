@@ -1,8 +1,11 @@
 //! Messages of other members: which handler each goes to.
 
+use std::sync::Arc;
+
 use super::{MOST_ENDS, Member};
 use crate::identity::{Incarnation, MemberId, PermitKey};
 use crate::io::{Io, WriteBody};
+use crate::map::Map;
 use crate::message::{Envelope, Message, ShardState};
 use crate::schema::SchemaVersion;
 
@@ -31,11 +34,7 @@ impl Member {
                     self.send(from, Message::MapIs(map), io);
                 }
             }
-            Message::MapIs(map) => {
-                if map.shards.len() == self.config.shards && map.version > 0 {
-                    self.adopt(map, io);
-                }
-            }
+            Message::MapIs(map) => self.told_map(from, map, io),
             Message::Begin { number, attempt, ref scopes, ref detail } => {
                 let body = WriteBody { scopes, detail };
                 self.begun(&envelope, (key(number), attempt, body), io);
@@ -59,6 +58,18 @@ impl Member {
             }
             Message::HandoverWanted { ref shards } => self.hand_over(&envelope, shards, io),
             _ => self.handle_answer(envelope, io),
+        }
+    }
+
+    /// A map from another instance. A stranger may have it from another database, a copy of ours:
+    /// then ours says what the map is.
+    fn told_map(&mut self, from: MemberId, map: Arc<Map>, io: &mut Io<'_>) {
+        if map.shards.len() != self.config.shards || map.version <= self.version() {
+            return;
+        }
+        match self.map.as_ref().is_some_and(|ours| ours.entry(from).is_some()) {
+            true => self.adopt(map, io),
+            false => self.reads.due = io.now,
         }
     }
 

@@ -36,6 +36,8 @@ pub struct Registry {
     /// Where to count.
     pub metrics: Arc<RingLinkMetrics>,
     complaints: Complaints,
+    /// Of members, at the addresses that we dial. Strangers take no place of theirs.
+    of_members: Complaints,
     announcing: Mutex<()>,
     records: Mutex<HashMap<MemberId, Arc<PeerRecord>>>,
     /// The links of each member, the newest last; no member has an empty list.
@@ -60,6 +62,7 @@ impl Registry {
             receiver,
             metrics,
             complaints: Complaints::default(),
+            of_members: Complaints::default(),
             announcing: Mutex::default(),
             records: Mutex::default(),
             links: RwLock::default(),
@@ -254,14 +257,15 @@ impl Registry {
         self.metrics.failed.of(fault.handshake_label()).inc();
         // Whoever looks whether the port is open is no fault.
         if wanted.is_some() || !matches!(fault, LinkFault::Lost(_)) {
-            self.complain(place, fault);
+            self.complain(wanted.is_some(), place, fault);
         }
     }
 
-    /// Logs a fault, once a minute for each place.
-    pub fn complain(&self, place: &str, fault: &LinkFault) {
+    /// Logs a fault, once a minute for each place. `is_member`: it is one that we have dialled.
+    pub fn complain(&self, is_member: bool, place: &str, fault: &LinkFault) {
+        let complaints = if is_member { &self.of_members } else { &self.complaints };
         if !self.is_stopped() {
-            self.complaints.log(place, fault);
+            complaints.log(place, fault);
         }
     }
 

@@ -61,7 +61,7 @@ pub async fn run(registry: &Arc<Registry>, stream: TcpStream, call: Call) -> Ses
     let why = serve(registry, source, keys, &registered).await;
     tracing::info!(peer = %place, member = link.peer.0, reason = %why, "a link of the ring is down");
     if !matches!(why, LinkFault::Lost(_)) {
-        registry.complain(&place, &why);
+        registry.complain(wanted.is_some(), &place, &why);
     }
     registered.why = Some(why);
     SessionEnd { up: Some(since.elapsed()) }

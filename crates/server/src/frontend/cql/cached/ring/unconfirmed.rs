@@ -32,7 +32,7 @@ pub fn reason(
             "somebody has emptied `afterglow.ring`, or made it anew: stop all members and start them again"
         }
         Some(MapLoss::Older) => {
-            "the database has an older map of the ring than this instance, as after a restore: run `TRUNCATE afterglow.ring`, stop all members and start them again"
+            "the database has an older map of the ring than this instance, as after a restore: if other members have a lease start this one again; otherwise run `TRUNCATE afterglow.ring`, stop all members and start them again"
         }
         None if known && map.entry(me).is_none() => "the ring's map does not have this instance",
         None => return None,
