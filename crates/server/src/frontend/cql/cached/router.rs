@@ -437,6 +437,8 @@ mod tests {
             (vec![at(0), at(1), heard(), at(1)], ONCE),
             (vec![at(0), at(1), at(1), heard(), at(1)], ONCE),
             (vec![at(0), Read(None), heard(), at(1)], ONCE),
+            // No times were told once.
+            (vec![at(0), Read(None), at(0), heard(), at(1)], ONCE),
             (vec![at(0), at(2), heard(), at(2), heard(), at(2)], SEVERAL),
             (vec![at(0), at(2), heard(), heard(), at(2)], SEVERAL),
             (vec![at(0), at(1), heard(), at(2)], SEVERAL),
