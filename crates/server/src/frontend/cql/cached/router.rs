@@ -99,14 +99,14 @@ impl Router for CachedRouter {
     fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore) {
         self.shared.note_schema_change(schema.generation());
         if change.change != "UPDATED" {
-            let table = match change.target {
-                SchemaTarget::Table(name) => Some(Some(name)),
-                SchemaTarget::Keyspace => Some(None),
-                _ => None,
-            };
-            table.into_iter().for_each(|table| {
+            let count = |table| {
                 schema_change::count_as_several(&self.shared, change.keyspace, table);
-            });
+            };
+            match change.target {
+                SchemaTarget::Table(name) => count(Some(name)),
+                SchemaTarget::Keyspace => count(None),
+                _ => {}
+            }
         }
         if change.change == "CREATED" {
             return; // nothing of it is served before a snapshot has it
