@@ -146,7 +146,8 @@ class Options:
             self.timestamp = None
         self.keyspace = version >= 5 and random.random() < 0.1
         self.now = int(time.time()) if version >= 5 and random.random() < 0.03 else None
-        self.tracing = random.random() < 0.002
+        # Refused before the statement is looked at, and with a trace.
+        self.tracing = random.random() < (0.3 if self.page_size == 0 else 0.002)
         self.payload = version >= 4 and random.random() < 0.01
         # Of a name that is there twice, drivers send one value; servers take the first of several.
         self.names, self.values, self.once = None, [], random.random() < 0.7

@@ -291,10 +291,7 @@ impl<'a> QueryParams<'a> {
                 Values::read(version, reader, flags.contains(QueryFlags::NAMES_FOR_VALUES))?;
         }
         if flags.contains(QueryFlags::PAGE_SIZE) {
-            params.page_size = Some(match reader.int()? {
-                0 => return Err(ProtocolError::new("The page size cannot be 0")),
-                size => size,
-            });
+            params.page_size = Some(reader.int()?);
         }
         if flags.contains(QueryFlags::PAGING_STATE) {
             params.paging_state = Some(reader.value()?.bytes().unwrap_or_default());

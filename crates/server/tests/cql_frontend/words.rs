@@ -128,13 +128,25 @@ fn misuse_is_answered_and_the_connection_lives() {
     client.send(5, Opcode::Query, b"garbage");
     let answer = client.receive();
     assert_eq!((answer.header.stream, error_of(&answer).0), (5, ErrorCode::Protocol));
-    let mut body = Vec::new();
-    let params = QueryParams { page_size: Some(0), ..QueryParams::new(Consistency::One) };
-    Query { text: "SELECT key FROM system.local", params }.encode(Version::V4, &mut body);
-    client.send(6, Opcode::Query, &body);
-    assert_eq!(
-        error_of(&client.receive()),
-        (ErrorCode::Protocol, "The page size cannot be 0".into())
-    );
     assert_eq!(client.ask("SELECT v FROM ks.t"), "SELECT v FROM ks.t");
+}
+
+/// Servers refuse it with the id of a trace, where the client asks for one.
+#[test]
+fn a_page_size_of_0_is_refused_and_the_database_refuses_it_where_it_is_traced() {
+    let fake = scripted(Version::V5, echo);
+    let proxy = Proxy::before(fake.address());
+    let mut client = proxy.client(Version::V4);
+    let params = QueryParams { page_size: Some(0), ..QueryParams::new(Consistency::One) };
+    for (text, row) in
+        [("SELECT key FROM system.local", "local"), ("SELECT v FROM ks.t", "SELECT v FROM ks.t")]
+    {
+        let mut body = Vec::new();
+        Query { text, params }.encode(Version::V4, &mut body);
+        client.send(6, Opcode::Query, &body);
+        let refusal = (ErrorCode::Protocol, "The page size cannot be 0".into());
+        assert_eq!(error_of(&client.receive()), refusal, "{text}");
+        client.send_flagged(7, Flags::TRACING, Opcode::Query, &body);
+        assert_eq!(text_of(&client.receive()), row, "it is the database's to answer");
+    }
 }

@@ -103,8 +103,8 @@ pub fn understand(client: &Client, header: &Header, body: &[u8]) -> Result<Opera
             Operation::Query(client.reactor_state.plan(query.text, keyspace))
         }
         Message::Execute(execute) => {
-            let prepared = known(client, execute.id)?;
             check_params(client, header, &execute.params)?;
+            let prepared = known(client, execute.id)?;
             let plan = client.reactor_state.plan_of(&prepared);
             Operation::Execute(prepared, plan)
         }
