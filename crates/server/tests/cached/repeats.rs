@@ -117,6 +117,12 @@ fn what_would_not_be_the_same_write_is_never_sent_again() {
         let text = text.replace("10", &micros(10).to_string());
         assert!(client.try_run(&text).is_err(), "{text}");
     }
+    // No database writes at this level. Some say so in a way that says nothing of the outcome.
+    let node_local = QueryParams::new(Consistency::NodeLocal);
+    let params = QueryParams { timestamp: Some(micros(10)), ..node_local };
+    let text = "INSERT INTO ks.t (k, v) VALUES ('a', 'level')";
+    let answer = client.query_with(Flags::NONE, text, params, &[]);
+    assert_eq!(answer.header.opcode, Opcode::Error);
     assert!(!try_at(&mut client, "INSERT INTO ks.t (k, v) VALUES ('b', 'again')", 10));
     set_timeouts(&house, false);
     wait_until_cached(&house, &mut client, "b");

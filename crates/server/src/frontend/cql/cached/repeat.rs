@@ -304,6 +304,10 @@ fn plain_and_apart(shared: &CachedState, request: &Request, newest: &Index) -> O
     let now = i64::from(shared.cache.clock().unix()) * 1_000_000;
     let mut apart = 0;
     let mut all = |plan: &Plan, values: &Values<'_>, params: &QueryParams<'_>| {
+        // No server writes at that level: 4.1 fails with a server error, and has written nothing.
+        if params.consistency == Consistency::NodeLocal {
+            return false;
+        }
         let Plan::Write(plan) = plan else { return false };
         let (value, at) = (bound_value(values), params.timestamp);
         let is_plain = |one: &PlainWrite| {
