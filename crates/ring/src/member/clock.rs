@@ -84,6 +84,16 @@ impl Member {
         self.settle(io);
     }
 
+    /// The map's table was dropped or made anew, by what the database tells its clients. An
+    /// instance that comes now may found a ring at once, and write. So no read counts that was
+    /// sent before.
+    pub fn doubt_map(&mut self, io: &Io<'_>) {
+        self.lease.refute();
+        self.reckon();
+        self.reads.under_way = None;
+        self.reads.due = io.now;
+    }
+
     /// Compares ours, the newest that we know, with what a read found that was sent then. Whoever
     /// has emptied the row may have founded another ring since, and its map comes to the version of
     /// ours. That confirms nothing, and what was confirmed before counts no more.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::Version;
 use afterglow_cql::message::Consistency;
-use afterglow_cql::response::ErrorBody;
+use afterglow_cql::response::{ErrorBody, Event, SchemaChange, SchemaTarget};
 use afterglow_testkit::fake_backend::FakeBackend;
 
 use crate::node::{Client, Node, direct, furnished, wait_until};
@@ -257,6 +257,34 @@ fn a_member_that_the_database_does_not_confirm_says_why() {
     dropped.store(false, Ordering::SeqCst);
     wait_until("it has a lease again", || world.node(0).ring().status().lease_ms > 0);
     assert_eq!(trouble(&world), None);
+}
+
+/// The lease's row is gone with the keyspace, and whoever comes founds another ring at once. A
+/// member that hears of it has no lease then, though it read the map a moment ago.
+#[test]
+fn a_member_that_hears_that_the_map_was_dropped_has_no_lease_until_it_reads_it_again() {
+    let hangs = Arc::<AtomicBool>::default();
+    let is_hanging = hangs.clone();
+    let database = FakeBackend::scripted(Version::MAX, move |ask| {
+        is_hanging.load(Ordering::SeqCst) && ask.text.contains("afterglow.ring")
+    });
+    let mut world = World::over(furnished(database.unwrap()), 1);
+    world.setups[0].ring.as_mut().unwrap().protocol.confirm = 600_000_000;
+    world.start(0);
+    world.settle();
+    let lease = |world: &World| world.node(0).ring().status().lease_ms;
+    hangs.store(true, Ordering::SeqCst);
+    let keyspace = |change, keyspace| {
+        let target = SchemaTarget::Keyspace;
+        Event::Schema(SchemaChange { change, target, keyspace })
+    };
+    world.database.announce(&keyspace("DROPPED", "ks2"));
+    world.database.announce(&keyspace("UPDATED", "afterglow"));
+    assert!(lease(&world) > 0);
+    world.database.announce(&keyspace("DROPPED", "afterglow"));
+    wait_until("its lease ends", || lease(&world) == 0);
+    hangs.store(false, Ordering::SeqCst);
+    wait_until("it has a lease again", || lease(&world) > 0);
 }
 
 /// Its user has no right to change the map, as after a mistake of the operator. What it is told

@@ -98,6 +98,7 @@ impl Router for CachedRouter {
 
     fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore) {
         self.shared.note_schema_change(schema.generation());
+        schema_change::doubt_map(&self.shared, change);
         if change.change != "UPDATED" {
             let count = |table| {
                 schema_change::count_as_several(&self.shared, change.keyspace, table);

@@ -23,6 +23,20 @@ pub(super) fn schema_change(answer: &Envelope) -> Option<SchemaChange<'_>> {
     }
 }
 
+/// The keyspace of the ring's map was dropped or made anew, or its table. The lease's row may be
+/// gone as well. Then an instance that comes founds a ring at once: nothing tells it that there is
+/// one. To whoever hears of this late, and starts to write later still, nothing is promised.
+pub(super) fn doubt_map(shared: &CachedState, change: &SchemaChange<'_>) {
+    let is_it = match change.target {
+        SchemaTarget::Keyspace => true,
+        SchemaTarget::Table(name) => name == "ring",
+        _ => false,
+    };
+    if change.keyspace == "afterglow" && is_it && change.change != "UPDATED" {
+        shared.ring.get().inspect(|ring| ring.doubt_map());
+    }
+}
+
 /// A keyspace may have more replicas than before, which get its rows by a repair only: fills of its
 /// tables are not believed for long. Noted by who hears the database's answer, because there may be
 /// no control connection to hear of it.

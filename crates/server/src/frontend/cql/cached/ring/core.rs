@@ -513,6 +513,11 @@ impl Ring {
         self.inner.lock().member.distrust_older();
     }
 
+    /// See [`Member::doubt_map`].
+    pub fn doubt_map(&self) {
+        self.with(|member, io| member.doubt_map(io));
+    }
+
     /// Fills may miss writes for a while, and not for a write that went through the ring.
     pub fn weaken(&self) {
         self.inner.lock().member.weaken(now());
