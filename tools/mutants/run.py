@@ -109,6 +109,8 @@ HISTORIES = {
 # Packages that are not called as the folder of their crate.
 PACKAGES = {"server": "afterglow"}
 SEEDS = 20_000
+# So many seeds come before the tests.
+FIRST_SEEDS = 1_000
 TIMEOUT = 900
 
 
@@ -253,19 +255,39 @@ def check_models(binary, number):
 
 
 def find(binaries, models, mutant, number, seeds):
-    """What finds a mistake, in words; None when nothing does."""
+    """What finds a mistake, in words; None when nothing does. Most are found by one of the first
+    seeds. The tests take seconds, so they come before the other seeds.
+    """
     crate = crate_of(mutant)
     if is_of_models(mutant):
         return check_models(models[crate], number)
-    if crate in SIMULATIONS:
-        test, of = SIMULATIONS[crate][0], mutant.get("of", (0, 1))
-        seed, message = simulate(binaries[crate], test, number, seeds, of)
-        if seed is not None:
-            if simulate(binaries[crate], test, 0, 1, (seed, 1))[0] is not None:
-                sys.exit(f"{crate} itself fails at seed {seed}, without: {mutant['name']}")
-            return f"seed {seed:>6}: {message}"
-        if message:
-            print(f"  {message}", flush=True)
+    first = min(seeds, FIRST_SEEDS)
+    return (
+        by_a_seed(binaries, crate, mutant, number, (0, first))
+        or by_a_history(binaries, crate, mutant, number)
+        or by_a_seed(binaries, crate, mutant, number, (first, seeds - first))
+    )
+
+
+def by_a_seed(binaries, crate, mutant, number, part):
+    """The seed that finds a mistake, of so many from that one on; None where none does."""
+    after, seeds = part
+    if crate not in SIMULATIONS or not seeds:
+        return None
+    test, (start, step) = SIMULATIONS[crate][0], mutant.get("of", (0, 1))
+    of = (start + after * step, step)
+    seed, message = simulate(binaries[crate], test, number, seeds, of)
+    if seed is not None:
+        if simulate(binaries[crate], test, 0, 1, (seed, 1))[0] is not None:
+            sys.exit(f"{crate} itself fails at seed {seed}, without: {mutant['name']}")
+        return f"seed {seed:>6}: {message}"
+    if message:
+        print(f"  {message}", flush=True)
+    return None
+
+
+def by_a_history(binaries, crate, mutant, number):
+    """The test or the kept run that finds a mistake, or None."""
     what, name = replay(binaries[crate], HISTORIES[crate], number)
     if what and replay(binaries[crate], [name], 0)[0]:
         sys.exit(f"{crate} itself fails in {name}, without: {mutant['name']}")
