@@ -14,9 +14,9 @@ class Table:
         self.records = records
         self.words = ("--records", records, "--fields", 1, "--field-size", size)
 
-    def load(self, contact):
-        """Makes the table and fills it."""
-        run("load-cql", "--hosts", contact, *self.words, "--create")
+    def load(self, contact, *more):
+        """Makes the table and fills it; `more`: further arguments, as for TLS."""
+        run("load-cql", "--hosts", contact, *self.words, "--create", *more)
 
 
 def words(command, *arguments):

@@ -35,13 +35,13 @@ def main():
     cost.alone()
     parent = ROOT / "target" / "scratch"
     parent.mkdir(parents=True, exist_ok=True)
-    dear = []
+    dear, how = [], {"secured": ("after",)} if options.tls else {}
     for name in options.cases.split(","):
         module, kind = CASES[name]
         with (
             tempfile.TemporaryDirectory(prefix="pairs-", dir=parent) as folder,
             module.measured(
-                kind, {"before": before, "after": after}, Path(folder), options.seconds
+                kind, {"before": before, "after": after}, Path(folder), options.seconds, **how
             ) as run,
         ):
             ratio = compare(name, run, options.pairs)
@@ -74,9 +74,14 @@ def parse():
     parser.add_argument(
         "--cases", default=",".join(CASES), help="some of %(default)s; default: all"
     )
+    parser.add_argument(
+        "--tls", action="store_true", help="clients of the program of now come over TLS (CQL only)"
+    )
     options = parser.parse_args()
     if unknown := set(options.cases.split(",")) - CASES.keys():
         parser.error(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
+    if options.tls and any(CASES[name][0] is not cql for name in options.cases.split(",")):
+        parser.error("--tls is for the front end of CQL: add --cases cql-hits,cql-passing")
     return options
 
 

@@ -51,6 +51,16 @@ def test_two_builds_are_compared_and_the_bound_is_held():
     assert done.returncode == 1 and "dearer than 0.01 times: cql-hits" in done.stderr, done.stderr
 
 
+def test_a_build_whose_clients_come_over_tls_is_compared_with_itself():
+    done = compare("--cases", "cql-hits", "--tls", "--most", "50")
+    assert done.returncode == 0, done.stderr
+    match = LINE.match(done.stdout.strip())
+    assert float(match[3]) > float(match[2]) > 0, "ciphers take time"
+
+    done = compare("--cases", "cql-hits,memcache-get", "--tls")
+    assert done.returncode == 2 and "add --cases cql-hits,cql-passing" in done.stderr
+
+
 def test_waits_beside_a_storm_are_compared_and_have_a_bound_of_their_own():
     # The bound of CPU is not for waits.
     done = compare("--cases", "memcache-storm", "--most", "0", "--most-wait", "1e9")
