@@ -19,6 +19,7 @@
 //! | the process dies | the kernel has the file, as it has the journal |
 //! | the machine dies | no row counts in another boot, but after a clean stop: that [syncs](sync) it |
 //! | the file cannot be written | intents name what it should lack, for the next start to drop |
+//! | the disk is full | what is no longer is written in place; half of it is a damaged file |
 //! | a release without the file runs | only the engine's very next opening believes the file |
 //! | it is missing, damaged, or of another cache | no table was known: rows of all are dropped |
 //!
@@ -27,7 +28,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use afterglow_engine::device::area::replace_file;
@@ -125,11 +127,12 @@ impl NotedTables {
     /// appeared are dropped already.
     pub fn note<W>(&mut self, tables: BTreeSet<Uuid>, cache: &RowCache<W>) {
         if let Err(error) = self.attempt(tables, cache) {
+            let whose = if self.is_written { "tables that came or went" } else { "all tables" };
             tracing::warn!(
                 %error,
                 file = %self.path.display(),
                 "the tables of the newest schema cannot be noted: make room for the file, or make it writable. It is tried again every \
-                 two seconds. Until then rows of tables that came or went are dropped at the next start"
+                 two seconds. Until then the next start drops the rows of {whose}"
             );
         }
     }
@@ -185,7 +188,7 @@ impl NotedTables {
 pub fn sync(data_dir: &Path) -> io::Result<()> {
     match File::open(data_dir.join(FILE)) {
         Ok(file) => file.sync_all()?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
     // Its name, and that it is gone.
@@ -193,12 +196,29 @@ pub fn sync(data_dir: &Path) -> io::Result<()> {
 }
 
 fn write(path: &Path, opening: EngineOpening, tables: &BTreeSet<Uuid>) -> io::Result<()> {
-    replace_file(path, &encode(opening, tables), false)
+    let bytes = encode(opening, tables);
+    replace_file(path, &bytes, false).or_else(|error| match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            overwrite(path, &bytes).map_err(|_| error)
+        }
+        _ => Err(error),
+    })
+}
+
+/// A full disk has no room for a second file, but for what is no longer than the first. A process
+/// that dies in between leaves a damaged one, which names no table.
+fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let file = File::options().write(true).open(path)?;
+    if file.metadata()?.len() < bytes.len() as u64 {
+        return Err(ErrorKind::StorageFull.into());
+    }
+    file.write_all_at(bytes, 0)?;
+    file.set_len(bytes.len() as u64)
 }
 
 fn read(path: &Path, opening: EngineOpening) -> Result<BTreeSet<Uuid>, NoTables> {
     let bytes = fs::read(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => NoTables::Missing,
+        ErrorKind::NotFound => NoTables::Missing,
         _ => NoTables::Unreadable(error),
     })?;
     let (written_by, tables) = decode(&bytes).ok_or(NoTables::Damaged)?;

@@ -122,6 +122,24 @@ fn while_it_cannot_be_written_intents_name_what_it_should_lack() {
 }
 
 #[test]
+fn a_full_disk_has_room_for_what_is_no_longer_than_before() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join(FILE);
+    let noted = || decode(&fs::read(&path).unwrap()).unwrap();
+    std::os::unix::fs::symlink("/dev/full", dir.path().join(format!("{FILE}.new"))).unwrap();
+    assert!(write(&path, opening(3), &ids(&[])).is_err(), "there is no file yet");
+    fs::write(&path, encode(opening(4), &ids(&[1, 2]))).unwrap();
+    // Else the opening after this one dropped all rows, as after a clean stop with a full disk.
+    let (tables, why) = NotedTables::open(dir.path(), opening(5));
+    assert!(why.is_none() && tables.unwritten.is_none());
+    assert_eq!(noted(), (opening(5), ids(&[1, 2])));
+    assert!(write(&path, opening(5), &ids(&[1, 2, 3])).is_err());
+    assert_eq!(noted(), (opening(5), ids(&[1, 2])), "what was there is whole");
+    write(&path, opening(5), &ids(&[2])).unwrap();
+    assert_eq!(noted(), (opening(5), ids(&[2])));
+}
+
+#[test]
 fn it_is_written_where_the_tables_change_and_once_at_each_start() {
     let dir = TempDir::new().unwrap();
     let (engine, path) = (open_engine(dir.path()), dir.path().join(FILE));
