@@ -93,6 +93,7 @@ def test_tables_keyspaces_and_all(own, table, stale, what):
         (["TABLE", "--where", "k = 'x'"], 1, "every partition key column"),
         (["TABLE", "--where", "k = 1; DROP TABLE x.y"], 1, "every partition key column"),
         (["shop", "--where", "k = 1"], 2, "name it as keyspace.table"),
+        (["--all", "--where", "k = 1"], 2, "cannot be used with"),
         ([], 2, "required"),
         (["--all", "TABLE"], 2, "cannot be used with"),
     ],

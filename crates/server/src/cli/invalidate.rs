@@ -32,7 +32,7 @@ pub(super) fn command() -> Command {
                 .help("keyspace.table or keyspace, quoted as in CQL where it has capitals"),
         )
         .arg(
-            Arg::new("where").long("where").value_name("CONDITION").requires("NAME").help(
+            Arg::new("where").long("where").value_name("CONDITION").requires("NAME").conflicts_with("all").help(
                 "Only partitions or rows of the table, by their keys: what follows WHERE in CQL",
             ),
         )
