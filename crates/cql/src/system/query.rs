@@ -12,6 +12,17 @@ pub struct SystemQuery {
 }
 
 impl SystemQuery {
+    /// Whether it has nothing that some servers refuse: words of one kind of server, or several
+    /// relations, which may be of one column.
+    pub fn is_simple(&self) -> bool {
+        !self.select.using_timeout && !self.select.bypass_cache && self.select.relations.len() < 2
+    }
+
+    /// Whether it asks for some rows only.
+    pub fn is_restricted(&self) -> bool {
+        !self.select.relations.is_empty()
+    }
+
     /// The query if `select`, resolved to the `system` keyspace, asks one of the three tables and
     /// has to be answered here. A query of `local` is passed on if only the database can compute
     /// its answer and it names no column with an address.

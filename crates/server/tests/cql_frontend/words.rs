@@ -131,6 +131,39 @@ fn misuse_is_answered_and_the_connection_lives() {
     assert_eq!(client.ask("SELECT v FROM ks.t"), "SELECT v FROM ks.t");
 }
 
+/// Its own tables, too. What it answers is answered here, and so is all of that while it is away.
+#[test]
+fn what_a_server_may_refuse_of_its_own_tables_it_refuses_in_its_own_words() {
+    const DOUBTFUL: [&str; 5] = [
+        "SELECT key FROM system.local WHERE key = ''",
+        "SELECT key FROM system.local WHERE key = 'local' AND key = 'local'",
+        "SELECT key FROM system.local USING TIMEOUT 5s",
+        "SELECT key FROM system.local WHERE nothing = 'local'",
+        "SELECT key FROM system.local LIMIT ?",
+    ];
+    let fake = scripted(Version::V5, |ask| {
+        let refuses = DOUBTFUL.contains(&&*ask.text);
+        if refuses {
+            ask.error(&ErrorBody::new(ErrorCode::Invalid, "in its own words"));
+        }
+        refuses
+    });
+    let proxy = Proxy::before(fake.address());
+    let mut client = proxy.client(Version::V4);
+    for text in DOUBTFUL {
+        client.query(7, text);
+        let refusal = (ErrorCode::Invalid, "in its own words".into());
+        assert_eq!(error_of(&client.receive()), refusal, "{text}");
+    }
+    for simple in
+        ["SELECT key FROM system.local WHERE key = 'local'", "SELECT key FROM system.local"]
+    {
+        assert_eq!(client.ask(simple), "local");
+    }
+    drop(fake);
+    assert_eq!(client.ask(DOUBTFUL[2]), "local");
+}
+
 /// Servers refuse it with the id of a trace, where the client asks for one.
 #[test]
 fn a_page_size_of_0_is_refused_and_the_database_refuses_it_where_it_is_traced() {

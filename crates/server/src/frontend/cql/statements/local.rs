@@ -69,17 +69,42 @@ pub async fn answer(mut request: Request, question: SystemQuery) {
     }
     let traced = request.header.flags.contains(Flags::TRACING);
     let mut trace = None;
-    // Whether a server takes the level is for its operator to say, and only a server can trace.
-    if traced || consistency(&request) == Some(Consistency::NodeLocal) {
-        match request.call().await {
-            Ok(answer) if answer.header.opcode == Opcode::Error => {
+    // Only a server can trace, and say why it refuses what it does.
+    if traced || may_be_refused(&request, &question, &tables) {
+        match ask(&mut request, traced).await {
+            Some(Ok(answer)) if answer.header.opcode == Opcode::Error => {
                 return request.relay_plain(&answer, Path::Pass);
             }
-            Ok(answer) => trace = trace_of(&answer),
-            Err(error) => return request.fail(&error),
+            Some(Ok(answer)) => trace = trace_of(&answer),
+            Some(Err(error)) if traced => return request.fail(&error),
+            Some(Err(_)) | None => {}
         }
     }
     respond(request, &question, &tables, trace);
+}
+
+/// The database's answer. `None`: it is away or silent, and it is not `needed`.
+async fn ask(request: &mut Request, needed: bool) -> Option<Result<Envelope, CallError>> {
+    match needed {
+        true => Some(request.call().await),
+        false => compio::time::timeout(HESITATION, request.call()).await.ok(),
+    }
+}
+
+/// Whether a server may refuse the query, for its words, its values or its level. Which levels it
+/// takes is partly for its operator to say.
+fn may_be_refused(request: &Request, question: &SystemQuery, tables: &SystemTables) -> bool {
+    let Some(params) = params(request) else { return true };
+    let level = matches!(
+        params.consistency,
+        Consistency::NodeLocal | Consistency::Serial | Consistency::LocalSerial
+    );
+    level
+        || !params.values.is_empty()
+        || !question.is_simple()
+        || question
+            .evaluate(tables, |marker| bound(&params, marker))
+            .map_or(true, |found| question.is_restricted() && found.rows.is_empty())
 }
 
 /// The id of the trace that an answer tells of. Its rows are the database's, and dropped.
@@ -89,11 +114,7 @@ fn trace_of(answer: &Envelope) -> Option<Uuid> {
 
 fn respond(request: Request, question: &SystemQuery, tables: &SystemTables, trace: Option<Uuid>) {
     let outcome = {
-        let params = match request.message() {
-            Ok((_, Message::Query(query))) => Some(query.params),
-            Ok((_, Message::Execute(execute))) => Some(execute.params),
-            _ => None,
-        };
+        let params = params(&request);
         let value = |marker: &Marker| params.as_ref().and_then(|params| bound(params, marker));
         let skip_metadata = params.as_ref().is_some_and(|params| params.skip_metadata);
         let warns = request.header.version >= Version::V4;
@@ -105,7 +126,7 @@ fn respond(request: Request, question: &SystemQuery, tables: &SystemTables, trac
             (flags, body)
         })
     };
-    let level = consistency(&request);
+    let level = params(&request).map(|params| params.consistency);
     let responder = request.into_responder();
     match (outcome, level.and_then(out_of_reach)) {
         (Ok(_), Some(refusal)) => responder.error(&refusal),
@@ -118,10 +139,10 @@ fn respond(request: Request, question: &SystemQuery, tables: &SystemTables, trac
     }
 }
 
-fn consistency(request: &Request) -> Option<Consistency> {
+fn params(request: &Request) -> Option<QueryParams<'_>> {
     match request.message() {
-        Ok((_, Message::Query(query))) => Some(query.params.consistency),
-        Ok((_, Message::Execute(execute))) => Some(execute.params.consistency),
+        Ok((_, Message::Query(query))) => Some(query.params),
+        Ok((_, Message::Execute(execute))) => Some(execute.params),
         _ => None,
     }
 }
