@@ -8,9 +8,10 @@ import time
 from conftest import await_caching
 
 from afterglow_e2e.afterglow import Afterglow
+from afterglow_e2e.certificates import Authority
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.memcache import MemcacheAfterglow
-from afterglow_e2e.process import Child, poll
+from afterglow_e2e.process import Child, free_port, poll
 
 ROWS = 200
 # An OPTIONS of protocol version 4, and the first byte of its answer.
@@ -52,9 +53,9 @@ class Knocking:
 
 
 @contextlib.contextmanager
-def successor(of, **more):
+def successor(of, backend=None, extra=(), **more):
     """One that was started in its place."""
-    new = Afterglow(of.backend, folder=of.folder, extra=["--take-over"], **more)
+    new = Afterglow(backend or of.backend, folder=of.folder, extra=["--take-over", *extra], **more)
     new.port, new.admin, new.log = of.port, of.admin, of.folder / "successor.log"
     try:
         yield new.launch()
@@ -105,6 +106,18 @@ def test_a_successor_that_could_not_start_leaves_the_server_alone(cassandra, tmp
             assert new.child.process.wait(60) == 1
             assert "--discard-cache" in new.log_text(), new.log_text()
         assert old.running() and old.ready()
+        # One that has no database would refuse everybody.
+        ca = Authority(tmp_path, "ca").pem
+        for wrong, says in (
+            ({"backend": f"127.0.0.1:{free_port()}"}, "refused"),
+            ({"extra": ("--backend-tls-ca", ca)}, "speaks no TLS"),
+        ):
+            with successor(old, **wrong) as new:
+                assert new.child.process.wait(60) == 1
+                text = new.log_text()
+                assert "cannot take over, the server that runs goes on" in text, text
+                assert says in text, text
+            assert old.running() and old.ready()
 
 
 def test_without_a_server_it_starts_as_usual(cassandra, tmp_path):

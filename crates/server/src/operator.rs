@@ -193,16 +193,30 @@ impl Offered {
     }
 }
 
-/// Asks the server on this data directory for its listening sockets. `None`: no server runs there.
+/// Asks the server on this data directory for its listening sockets. `None`: no server runs there,
+/// or it has ended meanwhile.
 ///
 /// # Errors
 /// Why it could not be asked, or what it says against it.
 pub fn ask_for_sockets(data_dir: &Path) -> Result<Option<Offered>, String> {
-    let failed = |error: io::Error| format!("the server that runs cannot be asked: {error}");
-    let mut stream = match UnixStream::connect(data_dir.join(SOCKET)) {
-        Err(error) if is_nobody(&error) => return Ok(None),
-        _ => connect(data_dir)?,
-    };
+    if !is_there(data_dir) {
+        return Ok(None);
+    }
+    match offered(data_dir) {
+        Ok(offered) => Ok(Some(offered)),
+        Err(_) if !is_there(data_dir) => Ok(None),
+        Err(why) => Err(why),
+    }
+}
+
+/// Whether a server listens for commands in this data directory.
+pub fn is_there(data_dir: &Path) -> bool {
+    !UnixStream::connect(data_dir.join(SOCKET)).is_err_and(|error| is_nobody(&error))
+}
+
+fn offered(data_dir: &Path) -> Result<Offered, String> {
+    let failed = |error: io::Error| not_asked(data_dir, &error);
+    let mut stream = connect(data_dir)?;
     stream.write_all(format!("{HAND_OVER}\n").as_bytes()).map_err(failed)?;
     let (mut line, mut sockets) = (vec![0; MAX_COMMAND as usize], Vec::new());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SOCKETS))];
@@ -224,7 +238,7 @@ pub fn ask_for_sockets(data_dir: &Path) -> Result<Option<Offered>, String> {
         let (names, count) = (offer.sockets.len(), sockets.len());
         return Err(format!("{count} sockets came under {names} names"));
     }
-    Ok(Some(Offered { offer, sockets, stream }))
+    Ok(Offered { offer, sockets, stream })
 }
 
 /// Whether a connection failed because nobody listens.
@@ -237,19 +251,23 @@ fn is_nobody(error: &io::Error) -> bool {
 /// # Errors
 /// Why it could not be asked, or what it says against it.
 pub fn ask<T: DeserializeOwned>(data_dir: &Path, command: &str) -> Result<T, String> {
-    let failed = |error: io::Error| match error.kind() {
+    let failed = |error: io::Error| not_asked(data_dir, &error);
+    let mut stream = connect(data_dir)?;
+    stream.write_all(format!("{command}\n").as_bytes()).map_err(failed)?;
+    let mut line = Vec::new();
+    BufReader::new(stream).read_until(b'\n', &mut line).map_err(failed)?;
+    done(&line)
+}
+
+fn not_asked(data_dir: &Path, error: &io::Error) -> String {
+    match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!(
             "the server on {} has not answered for {} s: it stands still, or its machine is overloaded",
             data_dir.display(),
             TIMEOUT.as_secs()
         ),
         _ => format!("the server on {} cannot be asked: {error}", data_dir.display()),
-    };
-    let mut stream = connect(data_dir)?;
-    stream.write_all(format!("{command}\n").as_bytes()).map_err(failed)?;
-    let mut line = Vec::new();
-    BufReader::new(stream).read_until(b'\n', &mut line).map_err(failed)?;
-    done(&line)
+    }
 }
 
 fn connect(data_dir: &Path) -> Result<UnixStream, String> {
@@ -262,7 +280,7 @@ fn connect(data_dir: &Path) -> Result<UnixStream, String> {
         io::ErrorKind::PermissionDenied => {
             format!("{} is another user's: run this as the server's user", path.display())
         }
-        _ => format!("the server on {} cannot be asked: {error}", data_dir.display()),
+        _ => not_asked(data_dir, &error),
     };
     let stream = UnixStream::connect(&path).map_err(failed)?;
     stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
@@ -311,6 +329,29 @@ mod tests {
 
         fn succeeded(&self) {
             self.succeeded.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// It was killed, or has gone wrong.
+    #[test]
+    fn a_server_that_ends_while_it_is_asked_for_its_sockets_is_no_server() {
+        for ends in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let listener = UnixListener::bind(dir.path().join(SOCKET)).unwrap();
+            let kept = (!ends).then(|| listener.try_clone().unwrap());
+            let server = std::thread::spawn(move || {
+                let looked = listener.accept().unwrap();
+                let asked = listener.accept().unwrap();
+                drop((listener, looked));
+                drop(asked);
+            });
+            let found = ask_for_sockets(dir.path());
+            server.join().unwrap();
+            match found {
+                Ok(found) => assert!(found.is_none() && ends),
+                Err(why) => assert!(!ends && why.contains("the server"), "{why}"),
+            }
+            drop(kept);
         }
     }
 

@@ -8,6 +8,7 @@ mod error;
 mod frontends;
 mod limits;
 mod memory;
+mod reach;
 mod reload;
 mod startup;
 mod takeover;
@@ -130,7 +131,10 @@ fn write_out(cache: Arc<Cache>, whole: bool, config: &Config, notifier: &Notifie
 /// The sockets of the server whose place this one takes, if it is to take one.
 fn take_over(config: &Config) -> Result<Taken, ServeError> {
     match config.take_over {
-        true => takeover::take_over(config, |config| check(config).map(drop)),
+        true => takeover::take_over(config, |config| {
+            check(config)?;
+            reach::database(config, driver(config))
+        }),
         false => Ok(Taken::default()),
     }
 }
@@ -339,12 +343,15 @@ pub fn small_index(outlook: &Outlook) -> Option<String> {
 }
 
 fn start_reactors(config: &Config) -> Result<Reactors, ServeError> {
-    let driver = match config.io {
+    let wanted = ReactorsConfig { threads: Some(config.reactor_count()), driver: driver(config) };
+    Reactors::start(&wanted).map_err(ServeError::Reactors)
+}
+
+fn driver(config: &Config) -> Driver {
+    match config.io {
         IoChoice::Pread => Driver::Readiness,
         IoChoice::Auto | IoChoice::Uring => Driver::Auto,
-    };
-    let wanted = ReactorsConfig { threads: Some(config.reactor_count()), driver };
-    Reactors::start(&wanted).map_err(ServeError::Reactors)
+    }
 }
 
 /// Says where it listens, in the log for people and in one line on standard output for programs.

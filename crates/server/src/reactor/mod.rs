@@ -16,5 +16,5 @@ mod wake;
 pub use flash::{FlashFile, read_flash};
 pub use listen::{Bound, BoundUnix, ListenError, Listener};
 pub use reactors::{ConnectionGuard, Reactors, ReactorsConfig};
-pub use runtime::Driver;
+pub use runtime::{Driver, build as build_runtime};
 pub use wake::{Wake, wake_in_drop, yield_now};

@@ -66,6 +66,11 @@ pub enum ServeError {
     /// The server that runs does not hand over, or does not end.
     #[error("cannot take over: {0}")]
     TakeOver(String),
+    /// The database does not let the process in that is to take over.
+    #[error(
+        "cannot take over, the server that runs goes on: {0}. Set --backend and its options right, or restart without --take-over if the database is away"
+    )]
+    Database(String),
     /// The threads that serve clients.
     #[error(
         "cannot start the reactors: {0}. Raise the limits on threads, open files or locked memory, or lower --reactors"

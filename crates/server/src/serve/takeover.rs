@@ -1,7 +1,7 @@
 //! A restart without a refused connection: a new process takes the listening sockets of the old one
 //! on the same data directory.
 //!
-//! 1. The new process does everything that can fail, and undoes it.
+//! 1. The new process does everything that can fail, and undoes it. It has the database let it in.
 //! 2. It asks for the sockets, and binds what it needs besides. Connections wait in them from now
 //!    on, whichever process accepts them.
 //! 3. It says that it can start. The old process stops as at SIGTERM: it finishes requests in
@@ -97,7 +97,12 @@ pub(super) fn take_over(
     if let Some(admin) = config.admin.filter(|admin| offered.offer.admin != Some(*admin)) {
         drop(admin::bind(admin).map_err(ControlError::Admin)?);
     }
-    offered.accept().map_err(ServeError::TakeOver)?;
+    // It may have been killed meanwhile, which serves us as well.
+    if let Err(why) = offered.accept()
+        && operator::is_there(&config.data_dir)
+    {
+        return Err(ServeError::TakeOver(why));
+    }
     tracing::info!("taking over: {} listening sockets", taken.0.len());
     wait_for_lock(config);
     Ok(taken)

@@ -37,6 +37,7 @@ pub use self::cluster::nodes::NodeId;
 pub use self::cluster::permissions::{May, PermissionCache};
 pub use self::cluster::rows::{Fetched, FetchedRow, refusal};
 pub use self::cluster::schema::SchemaStore;
+pub use self::cluster::trial::try_database;
 pub use self::front_end::{CqlFrontEnd, CqlFrontEndConfig};
 pub use self::reactor_state::CqlReactorState;
 pub use self::ring_view::shown::RingSettings;

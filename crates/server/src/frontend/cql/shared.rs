@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use afterglow_cql::frame::{Envelope, Version};
-use afterglow_cql::message::AuthResponse;
 use futures_channel::{mpsc, oneshot};
 use parking_lot::{Mutex, RwLock};
 use uuid::Uuid;
 
-use crate::config::{Advertise, HostPort, credentials};
+use crate::config::{Advertise, HostPort};
 use crate::frontend::cql::client::budget::Budget;
 use crate::frontend::cql::cluster::backend::{Backend, Dial};
 use crate::frontend::cql::cluster::error::ConnectError;
@@ -185,11 +184,7 @@ impl CqlShared {
 
     /// Read anew each time, so that a password can be changed without a restart.
     pub(super) fn own_login(&self) -> Result<Option<Login>, ConnectError> {
-        let Some(file) = &self.config.credentials else { return Ok(None) };
-        let read = credentials::read(file)
-            .map_err(|error| ConnectError::Credentials(error.to_string().into()))?;
-        let token = AuthResponse::plain(&read.username, &read.password).into();
-        Ok(Some(Login { user: read.username.into(), token }))
+        self.config.credentials.as_deref().map(Login::of_file).transpose()
     }
 
     /// The address that drivers are told.

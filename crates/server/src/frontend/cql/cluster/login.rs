@@ -2,12 +2,16 @@
 //! clients share.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use afterglow_cql::message::AuthResponse;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
+use crate::config::credentials;
+use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::hex::hex;
 use crate::frontend::cql::refusals::LastRefusal;
 
@@ -40,6 +44,17 @@ impl Login {
         };
         let user = named.map_or_else(|| format!("\0{}", hex(token)).into(), Box::from);
         Self { user, token: Bytes::copy_from_slice(token) }
+    }
+
+    /// Our own, as a file has it.
+    ///
+    /// # Errors
+    /// [`ConnectError::Credentials`].
+    pub fn of_file(file: &Path) -> Result<Self, ConnectError> {
+        let read = credentials::read(file)
+            .map_err(|error| ConnectError::Credentials(error.to_string().into()))?;
+        let token = AuthResponse::plain(&read.username, &read.password).into();
+        Ok(Self { user: read.username.into(), token })
     }
 }
 

@@ -21,3 +21,4 @@ mod schema_load;
 mod secure;
 pub(crate) mod system_read;
 pub(crate) mod system_tables;
+pub(crate) mod trial;

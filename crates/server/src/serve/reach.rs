@@ -1,0 +1,24 @@
+//! Whether the database can be reached, asked before another process gives its place to this one.
+
+use super::certificates::TlsParts;
+use super::error::ServeError;
+use crate::config::Config;
+use crate::frontend::cql::try_database;
+use crate::reactor::{Driver, build_runtime};
+
+/// Connects to the database as the front end of CQL would, if there is one. Takes 5 s at most for
+/// each contact point.
+///
+/// # Errors
+/// Why no contact point lets us in.
+pub(super) fn database(config: &Config, driver: Driver) -> Result<(), ServeError> {
+    if config.cql.is_none() {
+        return Ok(());
+    }
+    let tls = TlsParts::open(config)?;
+    let runtime = build_runtime(driver, false).map_err(ServeError::Reactors)?;
+    let credentials = config.backend_credentials.as_deref();
+    runtime
+        .block_on(try_database(&config.backend, credentials, tls.backend.as_ref()))
+        .map_err(|error| ServeError::Database(error.to_string()))
+}
