@@ -261,6 +261,8 @@ def find(binaries, models, mutant, number, seeds):
     crate = crate_of(mutant)
     if is_of_models(mutant):
         return check_models(models[crate], number)
+    # One seed says that no seed is known to find it.
+    seeds = 0 if seeds == 1 else seeds
     first = min(seeds, FIRST_SEEDS)
     return (
         by_a_seed(binaries, crate, mutant, number, (0, first))
@@ -272,8 +274,8 @@ def find(binaries, models, mutant, number, seeds):
 def by_a_seed(binaries, crate, mutant, number, part):
     """The seed that finds a mistake, of so many from that one on; None where none does."""
     after, seeds = part
-    if crate not in SIMULATIONS or seeds < 2:
-        return None  # one seed says that no seed is known to find it
+    if crate not in SIMULATIONS or not seeds:
+        return None
     test, (start, step) = SIMULATIONS[crate][0], mutant.get("of", (0, 1))
     of = (start + after * step, step)
     seed, message = simulate(binaries[crate], test, number, seeds, of)

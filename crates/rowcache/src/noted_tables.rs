@@ -19,7 +19,7 @@
 //! | the process dies | the kernel has the file, as it has the journal |
 //! | the machine dies | no row counts in another boot, but after a clean stop: that [syncs](sync) it |
 //! | the file cannot be written | intents name what it should lack, for the next start to drop |
-//! | the disk is full | what is no longer is written in place; half of it is a damaged file |
+//! | the disk is full | what is no longer is written in place; a file that is half old is damaged |
 //! | a release without the file runs | only the engine's very next opening believes the file |
 //! | it is missing, damaged, or of another cache | no table was known: rows of all are dropped |
 //!
@@ -152,6 +152,7 @@ impl NotedTables {
         // Those that went and are back: their rows are dropped, and the file has them rightly.
         if !self.is_written || tables != self.noted {
             if let Err(error) = write(&self.path, self.opening, &tables) {
+                self.is_written &= says(&self.path, self.opening, &self.noted);
                 self.owe(&tables, cache);
                 let again_at = cache.clock().now() + RETRY;
                 self.unwritten = Some(Unwritten { tables, again_at });
@@ -205,15 +206,22 @@ fn write(path: &Path, opening: EngineOpening, tables: &BTreeSet<Uuid>) -> io::Re
     })
 }
 
-/// A full disk has no room for a second file, but for what is no longer than the first. A process
-/// that dies in between leaves a damaged one, which names no table.
+/// Writes over the last version. A full disk has room for what is no longer than that. A process
+/// that dies in between leaves a damaged file, which names no table.
 fn overwrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = File::options().write(true).open(path)?;
     if file.metadata()?.len() < bytes.len() as u64 {
         return Err(ErrorKind::StorageFull.into());
     }
     file.write_all_at(bytes, 0)?;
-    file.set_len(bytes.len() as u64)
+    file.set_len(bytes.len() as u64)?;
+    // Some file systems find out only then that they have no room.
+    file.sync_data()
+}
+
+/// Whether the file is whole and says that.
+fn says(path: &Path, opening: EngineOpening, tables: &BTreeSet<Uuid>) -> bool {
+    fs::read(path).is_ok_and(|bytes| bytes == encode(opening, tables))
 }
 
 fn read(path: &Path, opening: EngineOpening) -> Result<BTreeSet<Uuid>, NoTables> {

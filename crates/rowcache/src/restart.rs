@@ -116,7 +116,7 @@ pub fn tables_of_last_run(engine: &Cache, data_dir: &Path) -> NotedTables {
         tracing::warn!(
             %why,
             "it is not known which tables the last run knew: all rows that it cached are dropped once, and cached again as they are read. \
-             Unless this comes again or the disk is full, there is nothing to be done"
+             Make room if the disk is full; else there is nothing to be done unless this comes again"
         );
     }
     tables

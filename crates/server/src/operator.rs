@@ -67,6 +67,8 @@ const HAND_OVER: &str = "hand over";
 const GO: &str = "go";
 /// Sockets that can be handed over at once.
 const MOST_SOCKETS: usize = 8;
+/// For so many milliseconds a server that has been killed may still seem to listen.
+const CLOSES_FOR: usize = 200;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -204,13 +206,23 @@ pub fn ask_for_sockets(data_dir: &Path) -> Result<Option<Offered>, String> {
     }
     match offered(data_dir) {
         Ok(offered) => Ok(Some(offered)),
-        Err(_) if !is_there(data_dir) => Ok(None),
+        Err(_) if has_ended(data_dir) => Ok(None),
         Err(why) => Err(why),
     }
 }
 
-/// Whether a server listens for commands in this data directory.
-pub fn is_there(data_dir: &Path) -> bool {
+/// Whether nobody listens any more for commands in this data directory. The kernel closes what a
+/// process had one after the other, so this looks again for a moment.
+pub fn has_ended(data_dir: &Path) -> bool {
+    (0..CLOSES_FOR).any(|looks| {
+        if looks > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        !is_there(data_dir)
+    })
+}
+
+fn is_there(data_dir: &Path) -> bool {
     !UnixStream::connect(data_dir.join(SOCKET)).is_err_and(|error| is_nobody(&error))
 }
 

@@ -86,12 +86,13 @@ impl Member {
 
     /// The map's table was dropped or made anew, by what the database tells its clients. An
     /// instance that comes now may found a ring at once, and write. So no read counts that was
-    /// sent before.
-    pub fn doubt_map(&mut self, io: &Io<'_>) {
+    /// sent before. Where it `is_gone`, nodes that lag behind may show it for a moment still: it is
+    /// read somewhat later.
+    pub fn doubt_map(&mut self, is_gone: bool, io: &Io<'_>) {
         self.lease.refute();
         self.reckon();
         self.reads.under_way = None;
-        self.reads.due = io.now;
+        self.reads.due = io.now + if is_gone { self.config.retry } else { 0 };
     }
 
     /// Compares ours, the newest that we know, with what a read found that was sent then. Whoever

@@ -451,19 +451,23 @@ fn no_read_from_before_the_map_s_table_was_dropped_gives_a_lease() {
     let mut member = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
     member.run(4 * TICK);
     assert!(member.member.lease_end() > member.now);
-    let map = member.map.clone();
-    member.act(|member, io| {
-        member.reads.due = io.now;
-        member.reads.under_way = None;
-        member.read_map(io);
-        let sent = member.reads.next;
-        member.doubt_map(io);
-        assert_eq!(member.lease_end(), 0);
-        member.map_read(sent, Some(map), io);
-        assert_eq!(member.lease_end(), 0);
-    });
-    member.run(2 * TICK);
-    assert!(member.member.lease_end() > member.now, "the map is there still");
+    for is_gone in [false, true] {
+        let map = member.map.clone();
+        member.act(|member, io| {
+            member.reads.due = io.now;
+            member.reads.under_way = None;
+            member.read_map(io);
+            let sent = member.reads.next;
+            member.doubt_map(is_gone, io);
+            assert_eq!(member.lease_end(), 0);
+            member.map_read(sent, Some(map), io);
+            assert_eq!(member.lease_end(), 0);
+        });
+        member.run(TICK);
+        assert!(!is_gone || member.member.lease_end() == 0, "nodes that lag show it still");
+        member.run(4 * TICK);
+        assert!(member.member.lease_end() > member.now, "the map is there still");
+    }
 }
 
 /// A read is on its way while the map goes on.

@@ -6,8 +6,8 @@ use crate::config::Config;
 use crate::frontend::cql::try_database;
 use crate::reactor::{Driver, build_runtime};
 
-/// Connects to the database as the front end of CQL would, if there is one. Takes 5 s at most for
-/// each contact point.
+/// Connects to the database as the front end of CQL would, if there is one. Takes some seconds at
+/// most.
 ///
 /// # Errors
 /// Why no contact point lets us in.
@@ -17,8 +17,9 @@ pub(super) fn database(config: &Config, driver: Driver) -> Result<(), ServeError
     }
     let tls = TlsParts::open(config)?;
     let runtime = build_runtime(driver, false).map_err(ServeError::Reactors)?;
-    let credentials = config.backend_credentials.as_deref();
+    let (credentials, tls) = (config.backend_credentials.as_deref(), tls.backend.as_ref());
+    let clients_log_in = config.ring_address.is_none();
     runtime
-        .block_on(try_database(&config.backend, credentials, tls.backend.as_ref()))
+        .block_on(try_database(&config.backend, credentials, tls, clients_log_in))
         .map_err(|error| ServeError::Database(error.to_string()))
 }

@@ -92,14 +92,18 @@ pub(super) fn take_over(
         return Ok(Taken::default());
     }
     check(config)?;
-    let Some(mut offered) = ask()? else { return Ok(Taken::default()) };
+    let Some(mut offered) = ask()? else {
+        // It has ended meanwhile, or is about to.
+        wait_for_lock(config);
+        return Ok(Taken::default());
+    };
     let taken = bind_all(config, &mut offered)?;
     if let Some(admin) = config.admin.filter(|admin| offered.offer.admin != Some(*admin)) {
         drop(admin::bind(admin).map_err(ControlError::Admin)?);
     }
     // It may have been killed meanwhile, which serves us as well.
     if let Err(why) = offered.accept()
-        && operator::is_there(&config.data_dir)
+        && !operator::has_ended(&config.data_dir)
     {
         return Err(ServeError::TakeOver(why));
     }

@@ -1,11 +1,14 @@
 //! Databases that ask clients for a login.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
-use afterglow::frontend::cql::{ControlState, Later, PassThrough, Request, Router};
-use afterglow::reactor::Driver;
+use afterglow::config::HostPort;
+use afterglow::frontend::cql::{ControlState, Later, PassThrough, Request, Router, try_database};
+use afterglow::reactor::{Driver, build_runtime};
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Opcode, Version};
 use afterglow_cql::message::AuthResponse;
@@ -32,6 +35,52 @@ fn log_in(proxy: &Proxy, user: &str, password: &str, version: Version) -> (Envel
     AuthResponse { token: Some(&AuthResponse::plain(user, password)) }.encode(&mut body);
     client.send(1, Opcode::AuthResponse, &body);
     (client.receive(), client)
+}
+
+/// Whoever takes the place of a server asks first. Members of a ring have connections of their own.
+#[test]
+fn a_database_that_wants_a_login_is_tried_with_what_there_is() {
+    let fake = scripted(Version::V3, |ask| match ask.opcode() {
+        Opcode::Startup => wants_a_ticket(ask),
+        Opcode::AuthResponse => {
+            match ask.envelope.body.ends_with(b"secret") {
+                true => ask.reply(Opcode::AuthSuccess, &[0xff; 4]),
+                false => ask.error(&ErrorBody::new(ErrorCode::BadCredentials, "wrong")),
+            }
+            true
+        }
+        _ => echo(ask),
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("credentials");
+    let nodes: [HostPort; 2] = ["127.0.0.1:1", &fake.address().to_string()].map(|address| {
+        let (host, port) = address.rsplit_once(':').unwrap();
+        HostPort { host: host.into(), port: port.parse().unwrap() }
+    });
+    let runtime = build_runtime(Driver::Auto, false).unwrap();
+    let try_it = |nodes: &[HostPort], password: Option<&str>, clients_log_in| {
+        if let Some(password) = password {
+            let text = format!("username = \"alice\"\npassword = \"{password}\"\n");
+            std::fs::write(&file, text).unwrap();
+            std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        }
+        let credentials = password.map(|_| &*file);
+        let tried = runtime.block_on(try_database(nodes, credentials, None, clients_log_in));
+        tried.map_err(|error| error.to_string())
+    };
+    for (password, clients_log_in, says) in [
+        (None, true, None),
+        (None, false, Some("requires authentication")),
+        (Some("secret"), false, None),
+        (Some("guess"), true, Some("wrong")),
+    ] {
+        match (try_it(&nodes, password, clients_log_in), says) {
+            (Ok(()), None) => {}
+            (Err(why), Some(says)) => assert!(why.contains(says), "{why}"),
+            (other, _) => panic!("{password:?}, {clients_log_in}: {other:?}"),
+        }
+    }
+    assert!(try_it(&nodes[..1], None, true).unwrap_err().contains("127.0.0.1:1"));
 }
 
 #[test]

@@ -25,15 +25,15 @@ pub(super) fn schema_change(answer: &Envelope) -> Option<SchemaChange<'_>> {
 
 /// The keyspace of the ring's map was dropped or made anew, or its table. The lease's row may be
 /// gone as well. Then an instance that comes founds a ring at once: nothing tells it that there is
-/// one. To whoever hears of this late, and starts to write later still, nothing is promised.
+/// one. A table that was made anew while nobody told us shows as one that has changed.
 pub(super) fn doubt_map(shared: &CachedState, change: &SchemaChange<'_>) {
     let is_it = match change.target {
-        SchemaTarget::Keyspace => true,
+        SchemaTarget::Keyspace => change.change != "UPDATED",
         SchemaTarget::Table(name) => name == "ring",
         _ => false,
     };
-    if change.keyspace == "afterglow" && is_it && change.change != "UPDATED" {
-        shared.ring.get().inspect(|ring| ring.doubt_map());
+    if change.keyspace == "afterglow" && is_it {
+        shared.ring.get().inspect(|ring| ring.doubt_map(change.change == "DROPPED"));
     }
 }
 

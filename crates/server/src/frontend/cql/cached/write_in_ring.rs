@@ -17,7 +17,7 @@ use afterglow_rowcache::write_scope::WriteScope;
 
 use super::outcome::{answered, count_outcome};
 use super::ring::{Admission, Ring, RingWrite, Verdict};
-use super::schema_change::{schema_change, weaken_replicated};
+use super::schema_change::{doubt_map, schema_change, weaken_replicated};
 use super::state::CachedState;
 use super::{in_vain, serial};
 use crate::frontend::cql::{Later, Request};
@@ -111,6 +111,7 @@ impl InRing {
         count_outcome(&request, &touched, answered, RowOutcome::Dropped, false);
         let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
         if let Some(change) = answer.as_ref().ok().and_then(schema_change) {
+            doubt_map(&shared, &change);
             weaken_replicated(&shared, &change, &newest);
         }
         let inquiry = touched

@@ -105,7 +105,8 @@ impl Request {
     /// Where to send it.
     pub(crate) fn candidates(&self) -> Candidates {
         let reactor_state = &self.client().reactor_state;
-        if reactor_state.topology().nodes.len() < 2 || self.changes_schema() {
+        let is_of_one_node = self.changes_schema() || self.reads_system_tables();
+        if reactor_state.topology().nodes.len() < 2 || is_of_one_node {
             // Our view of the schema is read from that node, and so are the versions that drivers
             // compare.
             return reactor_state.control_first();
@@ -115,6 +116,16 @@ impl Request {
             found = Some(reactor_state.candidates(Some((keyspace, murmur3(key)))))
         });
         found.unwrap_or_else(|| reactor_state.candidates(None))
+    }
+
+    /// Those that are answered here.
+    fn reads_system_tables(&self) -> bool {
+        match &self.asked {
+            Operation::Query(plan) | Operation::Execute(_, plan) => {
+                matches!(**plan, Plan::SystemRead(_))
+            }
+            Operation::Batch(_) | Operation::Prepare => false,
+        }
     }
 
     pub(super) fn changes_schema(&self) -> bool {

@@ -14,9 +14,9 @@ use crate::frontend::cql::cluster::nodes::{Addresses, NodeId};
 use crate::metrics::BackendMetrics;
 use crate::tls::ClientTls;
 
-/// Connects to the first of these nodes that lets us in, and closes the connection again. A
-/// database that requires authentication counts too where we have no credentials: clients bring
-/// theirs.
+/// Connects to the first of these nodes that lets us in, and closes the connection again.
+/// `clients_log_in`: a database that requires authentication counts too where we have no
+/// credentials. Members of a ring need their own.
 ///
 /// # Errors
 /// What a node said about it, else what happened last.
@@ -24,6 +24,7 @@ pub async fn try_database(
     nodes: &[HostPort],
     credentials: Option<&Path>,
     tls: Option<&Arc<ClientTls>>,
+    clients_log_in: bool,
 ) -> Result<(), ConnectError> {
     let login = credentials.map(Login::of_file).transpose()?;
     let (addresses, metrics) = (Addresses::default(), Arc::<BackendMetrics>::default());
@@ -44,7 +45,7 @@ pub async fn try_database(
                 backend.close();
                 return Ok(());
             }
-            Err(ConnectError::Authentication(_)) => return Ok(()),
+            Err(ConnectError::Authentication(_)) if clients_log_in => return Ok(()),
             Err(ConnectError::Version(refused)) if refused > Version::ALL[0] => {
                 version = Version::ALL[refused as usize - 1];
             }

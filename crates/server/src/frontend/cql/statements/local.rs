@@ -11,6 +11,7 @@ use afterglow_cql::system::{SystemError, SystemQuery, SystemTable, SystemTables}
 use uuid::Uuid;
 
 use crate::frontend::cql::client::request::Request;
+use crate::frontend::cql::cluster::answer::error_code;
 use crate::frontend::cql::cluster::error::{CallError, HESITATION};
 use crate::frontend::cql::cluster::routes::Candidates;
 use crate::frontend::cql::cluster::system_read;
@@ -45,13 +46,15 @@ pub async fn answer(mut request: Request, question: SystemQuery) {
         Ok(())
     };
     let is_known = front_end.system.read().is_some();
+    // In time; else what is known counts.
     let outcome = match is_known {
-        true => compio::time::timeout(HESITATION, refreshed).await.unwrap_or(Ok(())),
-        false => refreshed.await,
+        true => compio::time::timeout(HESITATION, refreshed).await.ok(),
+        false => Some(refreshed.await),
     };
+    let is_there = matches!(outcome, Some(Ok(())));
     match outcome {
-        Err(error) if front_end.system.read().is_none() => return request.fail(&error),
-        Ok(()) | Err(_) => {}
+        Some(Err(error)) if front_end.system.read().is_none() => return request.fail(&error),
+        _ => {}
     }
     let Some(tables) = front_end.system.read().clone() else {
         return request.fail(&CallError::NotSent("system.local could not be read".into()));
@@ -70,9 +73,12 @@ pub async fn answer(mut request: Request, question: SystemQuery) {
     let traced = request.header.flags.contains(Flags::TRACING);
     let mut trace = None;
     // Only a server can trace, and say why it refuses what it does.
-    if traced || may_be_refused(&request, &question, &tables) {
+    if traced || (is_there && may_be_refused(&request, &question, &tables)) {
         match ask(&mut request, traced).await {
-            Some(Ok(answer)) if answer.header.opcode == Opcode::Error => {
+            Some(Ok(answer)) if traced && answer.header.opcode == Opcode::Error => {
+                return request.relay_plain(&answer, Path::Pass);
+            }
+            Some(Ok(answer)) if is_refusal(&answer) => {
                 return request.relay_plain(&answer, Path::Pass);
             }
             Some(Ok(answer)) => trace = trace_of(&answer),
@@ -89,6 +95,21 @@ async fn ask(request: &mut Request, needed: bool) -> Option<Result<Envelope, Cal
         true => Some(request.call().await),
         false => compio::time::timeout(HESITATION, request.call()).await.ok(),
     }
+}
+
+/// Whether the database refuses the query itself. That it cannot answer it now says nothing of it.
+fn is_refusal(answer: &Envelope) -> bool {
+    matches!(
+        error_code(answer),
+        Some(
+            ErrorCode::Invalid
+                | ErrorCode::Syntax
+                | ErrorCode::Unauthorized
+                | ErrorCode::Config
+                | ErrorCode::Protocol
+                | ErrorCode::Unavailable
+        )
+    )
 }
 
 /// Whether a server may refuse the query, for its words, its values or its level. Which levels it

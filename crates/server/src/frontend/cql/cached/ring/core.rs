@@ -514,8 +514,8 @@ impl Ring {
     }
 
     /// See [`Member::doubt_map`].
-    pub fn doubt_map(&self) {
-        self.with(|member, io| member.doubt_map(io));
+    pub fn doubt_map(&self, is_gone: bool) {
+        self.with(|member, io| member.doubt_map(is_gone, io));
     }
 
     /// Fills may miss writes for a while, and not for a write that went through the ring.
