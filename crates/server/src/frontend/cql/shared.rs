@@ -157,10 +157,7 @@ impl CqlShared {
             false => topology.targets(),
         };
         let targets = left.order(targets);
-        let ends = |error: &ConnectError| {
-            matches!(error, ConnectError::Version(_) | ConnectError::Authentication(_))
-        };
-        self.connect_first(version, targets, Some(events), metrics, ends).await
+        self.connect_first(version, targets, Some(events), metrics, ConnectError::is_of_all).await
     }
 
     async fn connect_first(

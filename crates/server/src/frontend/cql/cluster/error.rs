@@ -71,6 +71,11 @@ impl ConnectError {
         matches!(self, ConnectError::Unreachable { .. } | ConnectError::Timeout(_))
     }
 
+    /// Whether all nodes say it: another version, or a login, is to be tried instead.
+    pub(crate) fn is_of_all(&self) -> bool {
+        matches!(self, ConnectError::Version(_) | ConnectError::Authentication(_))
+    }
+
     /// Whether it says nothing of other nodes.
     pub(crate) fn leaves_others(&self) -> bool {
         self.is_silence() || matches!(self, ConnectError::Tls { .. })

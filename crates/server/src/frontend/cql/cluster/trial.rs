@@ -29,9 +29,6 @@ pub async fn try_database(
     let login = credentials.map(Login::of_file).transpose()?;
     let (addresses, metrics) = (Addresses::default(), Arc::<BackendMetrics>::default());
     let targets: Vec<NodeId> = nodes.iter().map(|node| addresses.id(node)).collect();
-    let ends = |error: &ConnectError| {
-        matches!(error, ConnectError::Version(_) | ConnectError::Authentication(_))
-    };
     let mut version = Version::MAX;
     loop {
         let connect = |node| {
@@ -40,7 +37,7 @@ pub async fn try_database(
             let address = addresses.get(node);
             async move { Backend::connect(&address, dial).await }
         };
-        match first(targets.clone(), connect, ends).await {
+        match first(targets.clone(), connect, ConnectError::is_of_all).await {
             Ok((backend, _)) => {
                 backend.close();
                 return Ok(());

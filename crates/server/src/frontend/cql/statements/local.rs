@@ -7,7 +7,7 @@ use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::{self, ErrorBody, ErrorDetail, encode_extras};
 use afterglow_cql::statement::Marker;
-use afterglow_cql::system::{SystemError, SystemQuery, SystemTable, SystemTables};
+use afterglow_cql::system::{SystemError, SystemQuery, SystemRows, SystemTable, SystemTables};
 use uuid::Uuid;
 
 use crate::frontend::cql::client::request::Request;
@@ -73,7 +73,8 @@ pub async fn answer(mut request: Request, question: SystemQuery) {
     let traced = request.header.flags.contains(Flags::TRACING);
     let mut trace = None;
     // Only a server can trace, and say why it refuses what it does.
-    if traced || (is_there && may_be_refused(&request, &question, &tables)) {
+    let found = evaluate(&request, &question, &tables);
+    if traced || (is_there && may_be_refused(&request, &question, &found)) {
         match ask(&mut request, traced).await {
             Some(Ok(answer)) if traced && answer.header.opcode == Opcode::Error => {
                 return request.relay_plain(&answer, Path::Pass);
@@ -86,7 +87,7 @@ pub async fn answer(mut request: Request, question: SystemQuery) {
             Some(Err(_)) | None => {}
         }
     }
-    respond(request, &question, &tables, trace);
+    respond(request, found, trace);
 }
 
 /// The database's answer. `None`: it is away or silent, and it is not `needed`.
@@ -112,9 +113,16 @@ fn is_refusal(answer: &Envelope) -> bool {
     )
 }
 
+type Found = Result<SystemRows, SystemError>;
+
+fn evaluate(request: &Request, question: &SystemQuery, tables: &SystemTables) -> Found {
+    let params = params(request);
+    question.evaluate(tables, |marker| params.as_ref().and_then(|params| bound(params, marker)))
+}
+
 /// Whether a server may refuse the query, for its words, its values or its level. Which levels it
-/// takes is partly for its operator to say.
-fn may_be_refused(request: &Request, question: &SystemQuery, tables: &SystemTables) -> bool {
+/// takes is partly for its operator to say. `found`: what it is answered here.
+fn may_be_refused(request: &Request, question: &SystemQuery, found: &Found) -> bool {
     let Some(params) = params(request) else { return true };
     let level = matches!(
         params.consistency,
@@ -123,9 +131,7 @@ fn may_be_refused(request: &Request, question: &SystemQuery, tables: &SystemTabl
     level
         || !params.values.is_empty()
         || !question.is_simple()
-        || question
-            .evaluate(tables, |marker| bound(&params, marker))
-            .map_or(true, |found| question.is_restricted() && found.rows.is_empty())
+        || found.as_ref().map_or(true, |rows| question.is_restricted() && rows.rows.is_empty())
 }
 
 /// The id of the trace that an answer tells of. Its rows are the database's, and dropped.
@@ -133,13 +139,12 @@ fn trace_of(answer: &Envelope) -> Option<Uuid> {
     response::split(&answer.header, &answer.body).ok()?.0.tracing_id
 }
 
-fn respond(request: Request, question: &SystemQuery, tables: &SystemTables, trace: Option<Uuid>) {
+fn respond(request: Request, found: Found, trace: Option<Uuid>) {
     let outcome = {
         let params = params(&request);
-        let value = |marker: &Marker| params.as_ref().and_then(|params| bound(params, marker));
         let skip_metadata = params.as_ref().is_some_and(|params| params.skip_metadata);
         let warns = request.header.version >= Version::V4;
-        question.evaluate(tables, value).map(|rows| {
+        found.map(|rows| {
             let mut body = Vec::new();
             let flags =
                 encode_extras(trace, rows.warning.filter(|_| warns).as_slice(), &[], &mut body);
