@@ -68,6 +68,12 @@ e2e: tools build
 	.venv/bin/python -m afterglow_e2e.prepare
 	.venv/bin/pytest --numprocesses $(or $(LANES),2) --dist loadfile --no-loadscope-reorder
 
+# The end-to-end tests that take a minute or more, where shorter ones show most of it.
+.PHONY: e2e-long
+e2e-long: tools build
+	.venv/bin/python -m afterglow_e2e.prepare
+	.venv/bin/pytest -m long --numprocesses $(or $(LANES),2) --dist loadfile --no-loadscope-reorder
+
 # Random statements to a real Cassandra, directly and through Afterglow, answers compared byte for
 # byte; CASSANDRA=5.0, 4.1 or 3.11, SEED= for a known run.
 differential: tools release
@@ -79,6 +85,14 @@ differential: tools release
 history: tools release
 	.venv/bin/python -m histories --runs $(or $(RUNS),20) $(if $(RING),--ring $(RING)) \
 	  --nodes $(or $(NODES),1) $(if $(SEED),--seed $(SEED)) $(if $(PORCUPINE),--porcupine)
+
+# The same for a ring whose clocks drift apart, by a build that asks libc for the time.
+.PHONY: history-drift
+history-drift: tools release
+	cargo build --locked --release -p afterglow -p afterglow-testkit \
+	  --features afterglow/test-clock --target-dir target/test-clock
+	.venv/bin/python -m histories --runs $(or $(RUNS),4) --ring $(or $(RING),4) --drift \
+	  --nodes $(or $(NODES),3) $(if $(SEED),--seed $(SEED)) --profile test-clock/release
 
 lint: tools
 	tools/lint

@@ -10,6 +10,7 @@ As a program (standard library only; PYTHONPATH=e2e):
 """
 
 import argparse
+import functools
 import json
 import os
 import re
@@ -18,9 +19,21 @@ import socket
 import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
-from .process import NEXT_ADDRESS, ROOT, Child, Failure, alive, free_port, scratch, stop_pid
+from .process import (
+    NEXT_ADDRESS,
+    ROOT,
+    Child,
+    Failure,
+    alive,
+    free_port,
+    poll,
+    scratch,
+    stop_pid,
+)
+from .rawcql import RawClient
 
 STOCK = ROOT / "cassandra" / "stock"
 VERSION = "5.0.5"
@@ -196,6 +209,33 @@ KEEPS_WHAT_IT_ACKNOWLEDGED = {"commitlog_sync": "batch", "commitlog_sync_period"
 # later.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:-AlwaysPreTouch")
 
+# A quarter of the processor time of a start goes into the loading of classes. Java refuses an
+# archive that does not fit, and starts without it.
+ARCHIVING = ("-XX:+UnlockDiagnosticVMOptions", "-XX:+AllowArchivingWithJavaAgent")
+
+
+@functools.cache
+def class_archive(program):
+    """Where the archive of this Java's classes of Cassandra is, once `archive_classes` has run."""
+    said = subprocess.run([program, "-version"], capture_output=True, text=True).stderr
+    return home() / "target" / f"classes-{zlib.crc32(said.encode()):08x}.jsa"
+
+
+def archive_classes():
+    """Makes ready the classes of Cassandra for the starts of nodes that live for a minute."""
+    fetch()
+    archive = class_archive(java()[0])
+    if not archive.exists():
+        node = Cassandra(options=SHORT_LIVED)
+        node.dumps_classes = True
+        try:
+            node.start()
+            node.drain()
+        finally:
+            node.stop()
+    return archive if archive.exists() else f"Java has written no {archive}: nodes start slower"
+
+
 # For a node that makes and drops hundreds of tables: they are not written to disk at once, and no
 # copy is kept of what is dropped. That is two thirds of its processor time. Before such a node is
 # killed to be started again its schema must be flushed.
@@ -241,6 +281,8 @@ class Cassandra:
         # options of the JVM.
         self.jars, self.agents, self.properties = list(jars), list(agents), properties or {}
         self.options = list(options)
+        # Whether it writes the archive of classes when it ends.
+        self.dumps_classes = False
         self.jmx_port = free_port()
         self.version, self.boot_seconds = version, boot_seconds
         # The `ssl` context of its clients, where it speaks TLS.
@@ -322,6 +364,8 @@ class Cassandra:
         jars = sorted(lib(self.version).glob("*.jar"))
         jamm = next(jar for jar in jars if jar.name.startswith("jamm-"))
         program, version = java11() if self.version.startswith(("3.", "4.")) else java()
+        # The archive of classes is for just these jars, in this order, before any others.
+        path = [*jars, *self.jars, *([self.folder] if self.data_center else [])]
         return [
             program,
             # Cassandra sets a security manager; a later Java refuses that unless told.
@@ -334,6 +378,7 @@ class Cassandra:
             "-XX:+ExitOnOutOfMemoryError",
             "-Xss256k",
             *self.options,
+            *self._class_archive(program),
             f"-javaagent:{jamm}",
             *[f"-javaagent:{agent}" for agent in self.agents],
             "-Djdk.attach.allowAttachSelf=true",
@@ -352,9 +397,18 @@ class Cassandra:
             f"-Dcassandra.jmx.local.port={self.jmx_port}",
             *[f"-D{name}={value}" for name, value in self.properties.items()],
             "-cp",
-            os.pathsep.join([str(self.folder), *map(str, [*self.jars, *jars])]),
+            os.pathsep.join(map(str, path)),
             "org.apache.cassandra.service.CassandraDaemon",
         ]
+
+    def _class_archive(self, program):
+        """What lets a node that lives for a minute have its classes ready, if it may."""
+        if self.version != VERSION or self.agents or not set(SHORT_LIVED) <= set(self.options):
+            return []
+        if self.dumps_classes:
+            return [*ARCHIVING, f"-XX:ArchiveClassesAtExit={class_archive(program)}"]
+        archive = class_archive(program)
+        return [*ARCHIVING, f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
     def launch(self):
         """Start the process and return at once; `await_ready` waits."""
@@ -382,6 +436,19 @@ class Cassandra:
 
     def running(self):
         return self.child is not None and self.child.running()
+
+    def await_neighbours(self, count):
+        """Until it knows so many other nodes and their tokens. A node answers before its gossip has
+        told all others, so each has to be asked.
+        """
+
+        def known():
+            with RawClient(self.address, self.port) as client:
+                answer = client.query("SELECT count(tokens) FROM system.peers")
+            # The one value of the one row is a bigint, and the last of the message.
+            return answer.error is None and int.from_bytes(answer.message[-8:], "big") == count
+
+        poll(f"{self.contact} to know {count} others", known, BOOT_SECONDS, check=self.child.check)
 
     def pause(self):
         self.child.pause()

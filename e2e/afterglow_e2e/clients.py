@@ -1,20 +1,29 @@
 """Programs of `e2e/cql-clients`: built where their tools are, and told what to do line by line."""
 
 import json
+import os
 import queue
 import shutil
 import subprocess
+import sys
 import threading
+from pathlib import Path
 
 from .process import ROOT, Failure, tail
 
 SOURCES = ROOT / "e2e" / "cql-clients"
 BUILT = ROOT / "target" / "cql-clients"
+RUST = Path(
+    os.environ.get(
+        "AFTERGLOW_RUST_DRIVER", ROOT / "target/rust-driver/debug/afterglow-rust-driver-test"
+    )
+)
 GO = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
 TOOLS = {
     "java": shutil.which("mvn"),
     "go": GO,
     "node": shutil.which("npm") and shutil.which("node"),
+    "cpp": sys.executable,
 }
 
 
@@ -37,7 +46,15 @@ def build(language):
         return None
     source, target = SOURCES / language, BUILT / language
     target.mkdir(parents=True, exist_ok=True)
-    return {"java": build_java, "go": build_go, "node": build_node}[language](source, target)
+    builders = {"java": build_java, "go": build_go, "node": build_node, "cpp": build_cpp}
+    return builders[language](source, target)
+
+
+def rust():
+    """The same of the Rust client: cargo builds it, and it takes its arguments in its own way."""
+    if not RUST.exists():
+        raise Failure(f"{RUST} is not built: run `make build`")
+    return ["sh", "-c", f'exec "{RUST}" "$1:$2" "$3" --commands', "rust"]
 
 
 def build_java(source, target):
@@ -64,6 +81,11 @@ def build_node(source, target):
     shutil.copy(source / "client.js", target)
     fetched(target, source / "package.json", "npm", "ci", "--silent", "--no-audit", "--no-fund")
     return [TOOLS["node"], target / "client.js"]
+
+
+def build_cpp(source, _):
+    """The driver is in a package of Python's, which `make tools` has installed."""
+    return [TOOLS["cpp"], source / "client.py"]
 
 
 def fetched(target, manifest, *command):

@@ -1,6 +1,6 @@
-"""Makes ready what tests need from elsewhere, before any test's time counts: the plug-in's jar,
-Cassandra's jars, the libraries of the clients' programs, memcached's source, and a Debian without
-anything.
+"""Makes ready what tests need, before any test's time counts: the plug-in's jar, Cassandra's jars
+and an archive of its classes, the libraries of the clients' programs, memcached's source, and a
+Debian without anything.
 
 python -m afterglow_e2e.prepare [--ahead]
 
@@ -11,7 +11,7 @@ import fcntl
 import sys
 
 from . import clients, debian, memcache, memcached_suite, plugin
-from .cassandra import VERSION, fetch
+from .cassandra import VERSION, archive_classes, fetch
 from .process import ROOT, Failure
 
 
@@ -29,6 +29,7 @@ def prepare(with_jar):
         print(plugin.build())
     for version in [VERSION, *plugin.OLDER]:
         fetch(version)
+    print(archive_classes())
     for language in clients.TOOLS:
         clients.build(language)
     memcache.client_jars()

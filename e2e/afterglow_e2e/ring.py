@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .afterglow import Afterglow, binary
 from .process import Failure, free_port, poll, scratch
+from .relay import Relay
 
 # How many shards a ring has.
 SHARDS = 4096
@@ -17,12 +18,22 @@ SHARDS = 4096
 
 class Ring:
     """Instances with one secret over one database, each with its own data folder. `homes` has the
-    address and the wrapper of each. `policies` are in a file, and `set_policies` changes them.
+    address and the wrapper of each. `policies` are in a file, and `set_policies` changes them. If
+    they are `relayed`, instances reach each other through `relays`, one before each.
     """
 
     def __init__(
-        self, backend, members, folder=None, profile=None, extra=(), homes=None, policies=()
+        self,
+        backend,
+        members,
+        folder=None,
+        profile=None,
+        extra=(),
+        homes=None,
+        policies=(),
+        relayed=False,
     ):
+        self.relays = []
         self.temporary = folder is None
         self.folder = Path(folder or scratch("ring-")).resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +51,7 @@ class Ring:
                 folder=self.folder / f"member-{n}",
                 profile=profile,
                 extra=(
-                    *("--ring-address", f"{address}:{free_port()}"),
+                    *self._links(address, relayed),
                     *("--ring-secret", secret),
                     *("--config", self.configuration),
                     *extra,
@@ -50,6 +61,16 @@ class Ring:
             )
             for n, (address, wrapper) in enumerate(homes or [("127.0.0.1", ())] * members)
         ]
+
+    def _links(self, address, relayed):
+        """Options that say where others reach an instance."""
+        port = free_port()
+        if not relayed:
+            return ("--ring-address", f"{address}:{port}")
+        near = free_port()
+        self.relays.append(Relay(address, near, (address, port)))
+        listens = ("--ring-address", f"{address}:{port}")
+        return (*listens, "--ring-advertise", f"{address}:{near}")
 
     def _write_policies(self, policies):
         if policies:
@@ -78,8 +99,10 @@ class Ring:
 
     def stop(self):
         """Ends all, and leaves no folder if that was ours."""
-        for member in self.members:
-            member.stop()
+        for each in self.members:
+            each.stop()
+        for relay in self.relays:
+            relay.close()
         if self.temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
 

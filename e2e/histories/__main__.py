@@ -15,15 +15,15 @@ import time
 from pathlib import Path
 
 from afterglow_e2e.afterglow import Afterglow
-from afterglow_e2e.cassandra import BOOT_SECONDS, KEEPS_WHAT_IT_ACKNOWLEDGED, SHORT_LIVED, Cassandra
-from afterglow_e2e.clients import GO
-from afterglow_e2e.clients import run as run_tool
-from afterglow_e2e.drivers import await_caching, connect
+from afterglow_e2e.cassandra import KEEPS_WHAT_IT_ACKNOWLEDGED, SHORT_LIVED, Cassandra
+from afterglow_e2e.drivers import await_caching
 from afterglow_e2e.network import Network, lacking
-from afterglow_e2e.process import ROOT, Failure, free_port, poll, scratch
+from afterglow_e2e.process import Failure, free_port, scratch
 from afterglow_e2e.rawcql import LOCAL_QUORUM
+from afterglow_e2e.relay import Relay
 
-from .faults import Clock, Relay
+from . import second
+from .faults import Clock
 from .holders import Holders
 from .record import Record
 from .rings import campaign
@@ -52,14 +52,9 @@ def cluster(stack, count, addresses=None):
         nodes.append(stack.enter_context(node))
     relay = Relay(near, port, (nodes[0].address, nodes[0].port))
     stack.callback(relay.close)
-    if count > 1:
-        with connect(nodes[0]) as direct:
-            peers = "SELECT tokens FROM system.peers"
-            poll(
-                "the nodes to know each other",
-                lambda: len(list(direct.execute(peers))) == count - 1,
-                BOOT_SECONDS,
-            )
+    # Each of them: an instance asks any how many replicas its own keyspace can have.
+    for node in nodes:
+        node.await_neighbours(count - 1)
     return nodes, relay, f"{near}:{port}"
 
 
@@ -114,15 +109,6 @@ def several(options, stack, folder):
     return campaign(options, nodes, relay, contact, network, folder)
 
 
-def porcupine():
-    """The program of `e2e/porcupine`, built."""
-    if GO is None:
-        raise SystemExit("error: no Go here: install it, or leave --porcupine out")
-    target = ROOT / "target/porcupine"
-    run_tool(GO, "build", "-o", target, ".", cwd=ROOT / "e2e/porcupine")
-    return target
-
-
 def main():
     parser = argparse.ArgumentParser(prog="histories", description=__doc__)
     parser.add_argument("--runs", type=int, default=20, help="how many (default: %(default)s)")
@@ -154,9 +140,19 @@ def main():
     parser.add_argument(
         "--porcupine", action="store_true", help="have porcupine judge each history too; needs Go"
     )
+    parser.add_argument(
+        "--drift",
+        action="store_true",
+        help="let the clocks of a ring's instances differ, nearly as far as they may; wants a "
+        "profile whose build has the feature test-clock",
+    )
     options = parser.parse_args()
+    if options.drift and not (options.ring and options.profile.startswith("test-clock/")):
+        parser.error("--drift wants --ring and a build with test-clock: see `make history-drift`")
     if options.porcupine:
-        Record.second = porcupine()
+        Record.second = second.build()
+        if Record.second is None:
+            parser.error("no Go here: install it, or leave --porcupine out")
     folder = Path(scratch("histories-"))
     began = time.monotonic()
     try:

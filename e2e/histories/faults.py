@@ -2,9 +2,8 @@
 end.
 """
 
-import contextlib
 import os
-import socket
+import struct
 import subprocess
 import threading
 import time
@@ -12,66 +11,19 @@ from pathlib import Path
 
 from afterglow_e2e.process import ROOT, Failure
 
-
-class Relay:
-    """Between Afterglow and a node: it can cut every connection, or make each wait."""
-
-    def __init__(self, address, port, target):
-        self.target, self.delay = target, 0.0
-        self.pairs, self.lock = set(), threading.Lock()
-        self.listener = socket.create_server((address, port))
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self.listener.accept()
-                try:
-                    far = socket.create_connection(self.target, 2)
-                    far.settimeout(None)
-                except OSError:
-                    near.close()
-                    continue
-                for one in (near, far):
-                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                with self.lock:
-                    self.pairs.add((near, far))
-                for ends in ((near, far), (far, near)):
-                    threading.Thread(
-                        target=self._copy, args=(*ends, (near, far)), daemon=True
-                    ).start()
-
-    def _copy(self, source, sink, pair):
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                if self.delay:
-                    time.sleep(self.delay)
-                sink.sendall(data)
-        self._close(pair)
-
-    def _close(self, pair):
-        with self.lock:
-            self.pairs.discard(pair)
-        for one in pair:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-
-    def cut(self):
-        with self.lock:
-            pairs = list(self.pairs)
-        for pair in pairs:
-            self._close(pair)
-
-    def close(self):
-        self.listener.close()
-        self.cut()
+# Seconds from a fault to the next.
+APART = (0.5, 3)
+# After some lost connections: what was lost with them is settled once the hold of 6 s is over.
+LULL = (7, 9)
 
 
 class Clock:
-    """The wall clock of the processes that `environment` is for, stepped by whole seconds."""
+    """The clocks of the processes that `wrapper` is for. The wall clock is stepped by whole
+    seconds. The others run faster by `drift` parts of 10,000: those of a build with `test-clock`,
+    for others ask the kernel and not libc.
+    """
 
-    def __init__(self, folder, name="clock"):
+    def __init__(self, folder, name="clock", drift=0):
         library = ROOT / "target" / "scratch" / "clock.so"
         source = Path(__file__).with_name("clock.c")
         if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
@@ -83,7 +35,8 @@ class Clock:
             )
             if done.returncode:
                 raise Failure(f"{source} does not compile:\n{done.stderr}")
-        self.file = folder / name
+        self.file, self.drift = folder / name, drift
+        self.base = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self.step(0)
         self.wrapper = ("env", f"LD_PRELOAD={library}", f"AFTERGLOW_CLOCK={self.file}")
 
@@ -91,7 +44,7 @@ class Clock:
         # In place: the page is mapped by those who read it.
         descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            os.pwrite(descriptor, seconds.to_bytes(1, "big", signed=True), 0)
+            os.pwrite(descriptor, struct.pack("bb6xq", seconds, self.drift, self.base), 0)
         finally:
             os.close(descriptor)
 
@@ -107,7 +60,7 @@ class Faults:
             relay,
             clock,
         )
-        self.wanted, self.counts = wanted, {}
+        self.wanted, self.counts, self.doubts = wanted, {}, (0, 0)
         self.stopping = threading.Event()
 
     def run(self, seconds):
@@ -117,19 +70,30 @@ class Faults:
             name = self.random.choice(self.wanted)
             getattr(self, name)()
             self.counts[name] = self.counts.get(name, 0) + 1
-            self.pause(0.5, 3)
+            is_lull = name == "cut" and self.random.random() < 0.5
+            self.pause(*(LULL if is_lull else APART))
 
     def pause(self, least, most):
         self.stopping.wait(self.random.uniform(least, most))
 
+    def count_doubts(self):
+        """How often a write in doubt was sent again, and how many were settled by that. Afterglow's
+        own counts begin anew when it starts.
+        """
+        metrics, names = self.instance.metrics(), ("repeated", "settled")
+        now = (metrics.total(f"afterglow_{name}_writes_total") for name in names)
+        return tuple(before + more for before, more in zip(self.doubts, now, strict=True))
+
     def kill(self):
         """kill -9 of Afterglow, and a start on the same files."""
+        self.doubts = self.count_doubts()
         self.instance.kill()
         self.pause(0, 0.5)
         self.instance.start()
 
     def terminate(self):
         """An orderly stop, and a start."""
+        self.doubts = self.count_doubts()
         self.instance.terminate()
         self.instance.start()
 

@@ -13,7 +13,7 @@ import shutil
 import time
 
 from afterglow_e2e.afterglow import Afterglow, describe
-from afterglow_e2e.process import Failure, poll
+from afterglow_e2e.process import Failure, poll, tail
 from afterglow_e2e.rawcql import LOCAL_QUORUM, ONE, RawClient
 
 from .clients import Client, Lost, number, schema
@@ -208,7 +208,11 @@ class Holders:
 
     def await_lease(self):
         held = lambda: self.instance.metrics().total("afterglow_lease_state", state="held") == 1  # noqa: E731
-        poll("the lease to be held", held, BACK, every=0.2, check=self.instance.child.check)
+        try:
+            poll("the lease to be held", held, BACK, every=0.2, check=self.instance.child.check)
+        except Failure as failure:
+            nodes = "\n".join(tail(node.log, 10) for node in self.nodes)
+            raise Failure(f"{failure}\n{tail(self.instance.log)}\nThe nodes:\n{nodes}") from failure
 
     def round(self, how):
         alone = self.only()

@@ -36,6 +36,8 @@ HANG = 30
 WHOLE = 120
 # Rows of unknown writes are not cached before that.
 HOLD = 6
+# By how many parts of 10,000 the clock of each instance is faster. The bound between two is 10.
+DRIFTS = (0, 3, 6, 9)
 # What porcupine says, where it judges too.
 SECOND = re.compile(r"porcupine: (\d+) registers, .*: \d+ wrong, (\d+) undecided")
 VERDICT = re.compile(
@@ -48,8 +50,9 @@ class Instances:
     the first are contact points too: an instance that lost its files may begin while one is down.
     """
 
-    def __init__(self, contact, count, folder, profile=None, network=None, nodes=()):
-        self.clocks = [Clock(folder, f"clock-{n}") for n in range(count)]
+    def __init__(self, contact, count, folder, profile=None, network=None, nodes=(), drifts=()):
+        drifts = drifts or [0] * count
+        self.clocks = [Clock(folder, f"clock-{n}", drifts[n]) for n in range(count)]
         hosts = network.hosts if network else [None] * count
         homes = [
             (host.address, (*host.wrapper, *clock.wrapper))
@@ -268,7 +271,9 @@ def holders(seed, ring, nodes, folder, profile):
 def campaign(options, nodes, relay, contact, network, folder):
     """(runs, of them fine)."""
     fine, runs, done, began = 0, 0, [], time.monotonic()
-    with Instances(contact, options.ring, folder, options.profile, network, nodes) as instances:
+    drifts = DRIFTS if options.drift else ()
+    instances = Instances(contact, options.ring, folder, options.profile, network, nodes, drifts)
+    with instances:
         while runs < options.runs and time.monotonic() - began < options.limit:
             seed = f"{options.seed}-{runs}"
             if len(nodes) > 1 and runs % 4 == 2:

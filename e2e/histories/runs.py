@@ -81,6 +81,7 @@ class Run:
                     node.resume()
         after = self.instance.metrics()
         hits, passed = after.hits(), after.total("afterglow_passes_total")
+        repeated, settled = self.faults.count_doubts()
         poll(
             "the database to answer a sweep of all rows",
             lambda: self.swept(clients),
@@ -91,7 +92,7 @@ class Run:
             f"seed {self.seed}: {time.monotonic() - before:.0f} s, {clients.reads} reads, {clients.writes} writes, "
             f"{clients.failures} failures, faults {self.faults.counts}, since the last start {hits:.0f} hits, "
             f"{passed:.0f} passed, {after.updated():.0f} rows updated by writes and "
-            f"{after.total('afterglow_settled_writes_total'):.0f} writes in doubt settled"
+            f"in all {repeated:.0f} writes in doubt sent again and {settled:.0f} settled"
         )
         path = folder / f"history-{self.seed}.jsonl"
         fine, words = self.record.close(path, profile, describe(after), words)

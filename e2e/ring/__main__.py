@@ -4,7 +4,7 @@ off from each other for 10 s, one leaves and joins again. Prints what clients sa
 over time is a plot in target/ring/report.html.
 
 Each instance is a host of its own, with a network namespace; as root. Elsewhere both have this
-machine's network, and no link is cut. Drivers' timeouts are 15 s (Python) and 20 s.
+machine's network, and a relay before each blocks its links. Drivers' timeouts are 15 s.
 """
 
 import os
@@ -19,7 +19,7 @@ from afterglow_e2e.process import ROOT, Failure
 from afterglow_e2e.ring import Ring
 
 from .hits import Hits
-from .load import Load, PythonDriver, prepare
+from .load import TIMEOUT, Load, PythonDriver, prepare
 from .report import write_report
 from .told import told_drivers
 
@@ -29,19 +29,39 @@ STILL = 10  # seconds that an instance stands still, and that the two are cut of
 DRIVERS = 3
 
 
-def cut_off(network, hits):
+class Links:
+    """Those between the two instances: of the network, or through relays."""
+
+    def __init__(self, network, relays):
+        self.network, self.relays = network, relays
+
+    def cut(self):
+        for relay in self.relays:
+            relay.block()
+        if self.network:
+            one, other = self.network.hosts
+            self.network.cut(one, other)
+            self.network.cut(other, one)
+
+    def mend(self):
+        for relay in self.relays:
+            relay.unblock()
+        if self.network:
+            one, other = self.network.hosts
+            self.network.mend(one, other)
+            self.network.mend(other, one)
+
+
+def cut_off(links, hits):
     """Neither instance hears from the other; both reach the database and their clients."""
-    one, other = network.hosts
-    network.cut(one, other)
-    network.cut(other, one)
+    links.cut()
     hits.note(f"the two are cut off from each other for {STILL} s")
     time.sleep(STILL)
-    network.mend(one, other)
-    network.mend(other, one)
+    links.mend()
     hits.note("they reach each other again")
 
 
-def scenes(ring, network, hits):
+def scenes(ring, links, hits):
     first, second = ring.members
     time.sleep(10)
     hits.note("instance 1 is killed with -9")
@@ -57,10 +77,9 @@ def scenes(ring, network, hits):
     hits.note("instance 2 goes on")
     ring.settle()
     hits.note("both have the same part of the rows")
-    if network:
-        cut_off(network, hits)
-        ring.settle()
-        hits.note("both have the same part of the rows")
+    cut_off(links, hits)
+    ring.settle()
+    hits.note("both have the same part of the rows")
     ring.command(first, "leave")
     hits.note("instance 1 has left the ring")
     time.sleep(5)
@@ -101,7 +120,7 @@ def main():
     with ExitStack() as stack:
         network = None
         if reason := lacking():
-            print(f"no link is cut: {reason}", file=sys.stderr)
+            print(f"links are cut by relays: {reason}", file=sys.stderr)
         else:
             network = stack.enter_context(Network(2, 1))
         homes = [(f"127.0.3.{n}", ()) for n in (1, 2)]
@@ -112,24 +131,25 @@ def main():
         )
         with connect(node) as session:
             table = prepare(session, KEYSPACE)
-        ring = Ring(node.contact, 2, homes=homes)
+        ring = Ring(node.contact, 2, homes=homes, relayed=not network)
         # As the nodes of a cluster have: some drivers know one port alone.
         for member in ring.members:
             member.port = ring.members[0].port
-        show(stack.enter_context(ring), network, table)
+        show(stack.enter_context(ring), Links(network, ring.relays), table)
 
 
-def show(ring, network, table):
+def show(ring, links, table):
     hits = Hits(ring)
     hits.start()
     hits.note("two instances are open")
     ring.settle()
     using = drivers(ring.members, table)
     names = ", ".join(driver.name for driver in using)
-    hits.note(f"both have the same part of the rows; drivers begin: {names}")
+    hits.note("both have the same part of the rows")
+    hits.note(f"drivers begin, with timeouts of {TIMEOUT} s: {names}")
     with Load(ring, table, drivers=using) as load:
         load.read_all()
-        scenes(ring, network, hits)
+        scenes(ring, links, hits)
     hits.stop.set()
     lines = judge(load, hits)
     report = write_report(OUT / "report.html", hits, lines)

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 from afterglow_e2e.cassandra import Cassandra
-from afterglow_e2e.clients import Client, build
+from afterglow_e2e.clients import Client, build, rust
 from afterglow_e2e.drivers import connect
-from afterglow_e2e.process import ROOT, Failure, poll
+from afterglow_e2e.process import Failure, poll
 from afterglow_e2e.ring import Ring
 
 from .load import TokenAware
@@ -25,7 +25,6 @@ ROWS = 400
 # Seconds that a driver has to learn of a change.
 SECONDS = 30
 LEAST = 0.99
-RUST = ROOT / "target/rust-driver/debug/afterglow-rust-driver-test"
 # What some drivers never learn, as docs/internals/ring.md says: these parts are shown, not judged.
 NEVER_LEARNT = {
     "go": {"the second is killed"},
@@ -35,19 +34,16 @@ NEVER_LEARNT = {
 OLD_OWNER = {"from": "old_owner"}
 
 
-def programs(server, folder):
+def programs(server, folder, keyspace=KEYSPACE):
     """A client for each driver whose tools are here, connected; what is missing is said."""
-    clients = {"python": TokenAware(server, KEYSPACE)}
-    for language in ("java", "go", "node"):
+    clients = {"python": TokenAware(server, keyspace)}
+    for language in ("java", "go", "node", "cpp"):
         command = build(language)
         if command is None:
             print(f"{language} is left out: its tools are missing", flush=True)
             continue
-        clients[language] = Client(command, server, KEYSPACE, folder / f"{language}.log")
-    if not RUST.exists():
-        raise Failure(f"{RUST} is not built: run `make build`")
-    command = ["sh", "-c", f'exec "{RUST}" "$1:$2" "$3" --commands', "rust"]
-    clients["rust"] = Client(command, server, KEYSPACE, folder / "rust.log")
+        clients[language] = Client(command, server, keyspace, folder / f"{language}.log")
+    clients["rust"] = Client(rust(), server, keyspace, folder / "rust.log")
     return clients
 
 

@@ -31,7 +31,7 @@ class Failovers:
 
     def __init__(self, ring, load, seed):
         self.ring, self.load, self.random = ring, load, random.Random(seed)
-        self.ids = {member: ring.status(member)["me"] for member in ring.members}
+        self.ids = {member: ring.status(member)["me"] for member in ring.running()}
         self.failovers, self.in_place = [], 0
         self.longest = {"longest_read": 0.0, "longest_write": 0.0}
 

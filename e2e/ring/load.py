@@ -258,7 +258,10 @@ class Load:
 
     def read_all(self, seconds=300):
         """Waits until each client has read its rows once: each is connected to all members then."""
-        poll("each row to be read", lambda: all(c.swept.is_set() for c in self.clients), seconds)
+        swept = lambda: all(c.swept.is_set() or c.crashed for c in self.clients)  # noqa: E731
+        poll("each row to be read", swept, seconds)
+        if crashed := self.crashed():
+            raise Failure(f"a client ended early: {crashed[0]!r}")
 
     def total(self, name):
         values = [getattr(client.seen, name) for client in self.clients]

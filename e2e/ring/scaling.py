@@ -39,6 +39,10 @@ class Bound:
     def __init__(self, name, rows, size, **limits):
         self.name, self.rows, self.size, self.limits = name, rows, size, limits
 
+    def table(self):
+        """The rows of all instances together."""
+        return Table(MEMBERS * self.rows, self.size)
+
 
 BOUNDS = (
     Bound("CPU", rows=5_000, size=100, cores=0.15),
@@ -160,7 +164,7 @@ class Site:
             ]
 
     def run(self):
-        Table(MEMBERS * self.bound.rows, self.bound.size).load(self.contact)
+        self.bound.table().load(self.contact)
         one = self.one_alone()
         rounds = self.in_turn()
         parts = sorted(by_token.rate / four.rate for four, by_token, _ in rounds)

@@ -51,15 +51,14 @@ def nodes():
                 data_center=name,
             )
             nodes[name] = stack.enter_context(node)
+        for node in nodes.values():
+            node.await_neighbours(1)
         yield nodes
 
 
 @pytest.fixture(scope="module")
 def direct(nodes):
     with connect(nodes["east"]) as session:
-        peers = "SELECT tokens FROM system.peers_v2"
-        known = lambda: any(row.tokens for row in session.execute(peers))  # noqa: E731
-        poll("the nodes to know each other", known, BOOT_SECONDS)
         poll("the nodes to know their data centres", lambda: create(session), BOOT_SECONDS)
         for table in ("rows", "bounded"):
             session.execute(f"CREATE TABLE shop.{table} (k int PRIMARY KEY, v int)")

@@ -10,12 +10,12 @@ import time
 
 import pytest
 from conftest import await_caching
-from histories.faults import Relay
 
 from afterglow_e2e.afterglow import Afterglow, describe
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.process import free_port, poll
 from afterglow_e2e.rawcql import LOCAL_QUORUM, QUERY, RawClient, long_string, parameters
+from afterglow_e2e.relay import Relay
 
 # How a partition of three rows is changed, and which of them have which value then.
 SHAPES = {

@@ -55,6 +55,7 @@ def shell(root, script, where="/root"):
     return done.stdout
 
 
+@pytest.mark.long
 def test_a_new_user_comes_from_the_package_to_a_page_in_a_browser(root, tmp_path):
     if programs() is None:
         pytest.skip("needs Debian's chromium and chromium-driver")

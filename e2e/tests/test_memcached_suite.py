@@ -12,6 +12,8 @@ ALIKE = """
     touch unixsocket
 """.split()
 
+LONG = {"chunked-items"}
+
 # All but what these numbers stand for.
 BUT_FOR = {
     "flush-all": ({27}, "there is no -C: an object always has a cas token"),
@@ -90,7 +92,13 @@ def test_every_test_of_memcached_is_run_or_left_out_for_a_reason(tests):
 
 # It is the limit of each that ends it, with what it has said.
 @pytest.mark.timeout(LIMIT + 60)
-@pytest.mark.parametrize("name", [*ALIKE, *BUT_FOR])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long) if name in LONG else name
+        for name in [*ALIKE, *BUT_FOR]
+    ],
+)
 def test_memcached_s_own(tests, name, tmp_path):
     different, why = BUT_FOR.get(name, (set(), ""))
     good, bad, errors = said(name, tmp_path)

@@ -70,6 +70,7 @@ class Tree(PluginNode):
         return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_jar_is_installed_shown_to_work_said_to_be_wrong_and_removed():
     tree = Tree()

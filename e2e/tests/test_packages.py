@@ -59,6 +59,7 @@ def install(root, package, *options):
     return root.run("dpkg", "--install", *options, "/tmp/afterglow.deb")
 
 
+@pytest.mark.long
 def test_it_has_what_a_package_must_have_and_lintian_is_content(package):
     listed = run("dpkg-deb", "--contents", package)
     names = {line.split()[5].removeprefix(".") for line in listed.splitlines()}
@@ -216,6 +217,7 @@ def test_it_is_installed_run_upgraded_warm_removed_and_purged(package, later, ro
     assert root.succeeds("getent", "passwd", "afterglow")
 
 
+@pytest.mark.long
 def test_it_can_be_installed_again_and_go_back_and_an_edited_configuration_stays(
     package, later, root
 ):

@@ -9,13 +9,13 @@ import time
 
 import pytest
 from conftest import await_caching
-from histories.faults import Relay
 
 from afterglow_e2e.afterglow import Afterglow, describe
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.history import History
 from afterglow_e2e.memcache import MemcacheAfterglow, content, fill, on_flash
 from afterglow_e2e.process import Failure, free_port, poll
+from afterglow_e2e.relay import Relay
 
 ROWS = 500
 
@@ -164,7 +164,7 @@ def test_history_has_no_stale_read_across_kill_9(own, direct, table):
     chance = random.Random(20260801)
     history = History(own, table)
     with history:
-        for _ in range(4):
+        for _ in range(2):
             goal = history.reads + chance.randrange(500, 2500)
             poll("readers to get on", lambda goal=goal: history.reads >= goal or history.stale, 60)
             own.kill()

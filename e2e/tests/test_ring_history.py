@@ -3,6 +3,7 @@ RING=4 NODES=3` is the long form.
 """
 
 import pytest
+from histories import second
 from histories.clients import Clients
 from histories.record import Record
 from histories.rings import Instances, RingRun, complaints
@@ -15,13 +16,19 @@ FAULTS = ("kill", "terminate", "freeze", "leave", "step")
 
 
 @pytest.mark.timeout(300)
-def test_no_read_through_any_instance_is_stale_whatever_happens(cassandra, no_ring, tmp_path):
+def test_no_read_through_any_instance_is_stale_whatever_happens(
+    cassandra, no_ring, tmp_path, monkeypatch
+):
+    porcupine = second.build()
+    monkeypatch.setattr(Record, "second", porcupine)
     with Instances(cassandra.contact, 2, tmp_path) as instances:
         run = RingRun("short", instances, [cassandra], faults=FAULTS)
         fine, words = run.go(SECONDS, CALM, tmp_path, None)
     print(words)
     assert fine, words
     assert run.faults.counts and len(run.record.events) > 200
+    # Where there is a Go to build it with, porcupine has judged the same history.
+    assert porcupine is None or run.figures["registers"] > 0
 
 
 def test_a_ring_that_passes_everything_through_or_hangs_is_not_called_good():

@@ -291,6 +291,7 @@ def test_warm_after_a_clean_stop_cold_after_a_crash_and_never_stale(node):
         assert all((1, "newer") in read(session, "k.kept", p) for p in range(20))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_rows_are_right_however_a_node_ends_under_load():
     """`make row-kill ROUNDS=50` is the long form, which also kills at once."""

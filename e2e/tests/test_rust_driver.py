@@ -1,23 +1,16 @@
 """The Rust `scylla` driver, in a program of its own: e2e/rust-driver."""
 
-import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(
-    os.environ.get(
-        "AFTERGLOW_RUST_DRIVER", ROOT / "target/rust-driver/debug/afterglow-rust-driver-test"
-    )
-)
+from afterglow_e2e.clients import RUST
 
 
 def run(server, keyspace):
-    assert PROGRAM.exists(), f"{PROGRAM} is not built: run `make build`"
+    assert RUST.exists(), f"{RUST} is not built: run `make build`"
     contact = f"{server.address}:{server.port}"
-    return subprocess.run([PROGRAM, contact, keyspace], capture_output=True, text=True, timeout=120)
+    return subprocess.run([RUST, contact, keyspace], capture_output=True, text=True, timeout=120)
 
 
 def test_directly_so_that_a_failure_below_is_ours(cassandra, keyspace):

@@ -3,24 +3,35 @@ asks for certificates.
 """
 
 import os
+import re
 import signal
 import socket
 import ssl
+from collections import namedtuple
+from contextlib import ExitStack
 
 import pytest
 from cassandra import InvalidRequest
 from cassandra.cluster import NoHostAvailable
-from histories.faults import Relay
 
 from afterglow_e2e.afterglow import Afterglow
 from afterglow_e2e.cassandra import SHORT_LIVED, Cassandra
 from afterglow_e2e.certificates import Authority, client_encryption, replace
-from afterglow_e2e.clients import Client, build
+from afterglow_e2e.clients import Client, build, rust
 from afterglow_e2e.drivers import REPLICATION, await_caching, connect
-from afterglow_e2e.process import free_port, poll
+from afterglow_e2e.process import Failure, free_port, poll
+from afterglow_e2e.relay import Relay
 
 ADDRESS = "127.0.0.251"
 MANY = 40
+LANGUAGES = ("java", "go", "node", "cpp", "rust")
+# What the drivers say of it.
+UNTRUSTED = {
+    "ca": "PKIX path|unknown ?authority|verify the first certificate|UnknownIssuer",
+    "no certificate": "certificate.?required",
+    "host name": "matching IP|not 127.0.0.2|altnames|NotValidForName|name does not match",
+}
+Elsewhere = namedtuple("Elsewhere", "address port")
 
 
 @pytest.fixture(scope="module")
@@ -140,25 +151,60 @@ def test_who_has_no_tls_or_no_certificate_is_turned_away(secured, ca, other_ca):
         assert session.execute("SELECT cluster_name FROM system.local").one()
 
 
-def test_a_driver_of_another_language(secured, ca, identity, tmp_path):
-    command = build("node")
-    if command is None:
-        pytest.skip("the tools for node are missing: make tools says which")
+@pytest.fixture(scope="module")
+def rows(secured):
+    """The keyspace with the table that the clients of other languages use."""
     with connect(secured) as session:
         session.execute("CREATE TABLE tls.rows (k int, c int, v text, PRIMARY KEY (k, c))")
-    cert, key = identity
-    files = {"CQL_TLS_CA": ca.pem, "CQL_TLS_CERT": cert, "CQL_TLS_KEY": key}
-    command = ["env", *(f"{name}={path}" for name, path in files.items()), *command]
-    client = Client(command, secured, "tls", tmp_path / "log")
-    try:
-        client("write", 1, 1, "one")
-        for _ in range(3):
+    return "tls"
+
+
+def told(language, ca, identity):
+    """The command line of a language's client that trusts a CA and perhaps has a certificate."""
+    command = rust() if language == "rust" else build(language)
+    if command is None:
+        pytest.skip(f"the tools for {language} are missing: make tools says which")
+    files = {"CQL_TLS_CA": ca.pem}
+    if identity:
+        files["CQL_TLS_CERT"], files["CQL_TLS_KEY"] = identity
+    return ["env", *(f"{name}={path}" for name, path in files.items()), *command]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_driver_of_another_language(secured, rows, ca, identity, language, tmp_path):
+    """As clients without TLS do in test_drivers.py."""
+    key = 2 * LANGUAGES.index(language)
+    with Client(told(language, ca, identity), secured, rows, tmp_path / "log") as client:
+        for value in ("one", "two", "Grüße, 世界"):
+            client("write", key, 1, value)
+            assert client("read", key, 1) == [["k", "c", "v"], [key, 1, value]]
             before = secured.metrics().hits()
-            read = client("read", 1, 1)
-        assert "one" in str(read)
-        assert secured.metrics().hits() > before
-    finally:
-        client.close()
+            for _ in range(3):
+                assert client("read", key, 1)[1] == [key, 1, value]
+            assert secured.metrics().hits() - before == 3
+        client("batch", key + 1, 49)
+        for c, value in ((7, "b7"), (49, "text")):
+            assert client("read", key + 1, c)[1] == [key + 1, c, value]
+        assert client("page", key + 1, 7) == [50, 8]
+        assert client("page", key + 1, 5000) == [50, 1]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("wrong", ["ca", "no certificate", "host name"])
+def test_a_driver_of_another_language_and_what_it_must_not_trust(
+    secured, rows, ca, other_ca, identity, language, wrong, tmp_path
+):
+    trusted = other_ca if wrong == "ca" else ca
+    command = told(language, trusted, identity if wrong != "no certificate" else None)
+    with ExitStack() as stack:
+        server = secured
+        if wrong == "host name":
+            server = Elsewhere("127.0.0.2", free_port())
+            relay = Relay(*server, (secured.address, secured.port))
+            stack.callback(relay.close)
+        with pytest.raises(Failure, match="ended"), Client(command, server, rows, tmp_path / "log"):
+            pass
+    assert re.search(UNTRUSTED[wrong], (tmp_path / "log").read_text(), re.IGNORECASE)
 
 
 def serial(secured, ca, identity):

@@ -53,6 +53,8 @@ pub enum Statement {
     Batch(BatchText),
     /// `USE keyspace`.
     Use(String),
+    /// Begins with `USE`, and is not understood: a server may take it for one.
+    OddUse,
     /// `TRUNCATE [TABLE] table`.
     Truncate(TableName),
     /// `CREATE`, `ALTER`, `DROP` of schema objects.

@@ -4,7 +4,8 @@
 //! One or two reads go through a ring that their thread keeps, with one system call, as `pread`
 //! would take. At the timeout, ring and buffers are left to the kernel and the thread goes on with
 //! a miss. The device is not asked again until it has answered the abandoned reads. Where io_uring
-//! is refused, or older than Linux 5.11, it is `pread`, which no limit can end.
+//! is refused, or older than Linux 5.11, it is `pread`, which no limit can end. Where only memory
+//! or file descriptors are short, it is `pread` for that read alone.
 
 use std::cell::RefCell;
 use std::io;
@@ -44,6 +45,8 @@ pub(crate) struct Reads {
     most: u32,
     in_flight: AtomicU32,
     given_up: Mutex<Vec<GivenUp>>,
+    /// Makes a ring; another one in tests.
+    make: fn() -> io::Result<IoUring>,
     /// Hands reads to the kernel and waits; another one in tests.
     enter: Enter,
     /// Whether the kernel can end a wait in time: Linux 5.1 to 5.10 have io_uring and not that.
@@ -51,6 +54,8 @@ pub(crate) struct Reads {
     ends_waits: fn(&IoUring) -> bool,
     /// io_uring is refused here; asked once.
     refused: AtomicBool,
+    /// Something was short when a ring was last to be made.
+    short: AtomicBool,
     /// How many reads were given up, to be seen without the lock.
     unanswered: AtomicUsize,
 }
@@ -81,8 +86,20 @@ impl Reads {
     pub(crate) fn new(most: u32, limit: Duration) -> Self {
         let (in_flight, unanswered) = (AtomicU32::new(0), AtomicUsize::new(0));
         let ends_waits = |ring: &IoUring| ring.params().is_feature_ext_arg();
-        let (given_up, refused) = (Mutex::default(), AtomicBool::new(false));
-        Self { limit, most, in_flight, given_up, enter, ends_waits, refused, unanswered }
+        let (refused, short) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (make, given_up) = (|| IoUring::new(AT_ONCE as u32), Mutex::default());
+        Self {
+            limit,
+            most,
+            in_flight,
+            given_up,
+            make,
+            enter,
+            ends_waits,
+            refused,
+            short,
+            unanswered,
+        }
     }
 
     /// Looks a key up.
@@ -211,8 +228,7 @@ impl Reads {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             Waited::Refused(reason) => {
-                // Lack of memory passes; what the kernel does not know it will not learn.
-                if reason.kind() != io::ErrorKind::WouldBlock {
+                if !is_lack(&reason) {
                     self.refuse(&reason);
                 }
                 return Err(io::ErrorKind::Unsupported.into());
@@ -244,7 +260,7 @@ impl Reads {
         wanted.iter().map(read).collect()
     }
 
-    /// The ring of this thread, or a new one; `None` where io_uring is refused.
+    /// The ring of this thread, or a new one; `None` where there is none for this read.
     fn ring(&self) -> Option<IoUring> {
         if self.refused.load(Ordering::Relaxed) {
             return None;
@@ -252,10 +268,25 @@ impl Reads {
         if let Some(ring) = RING.with_borrow_mut(Option::take) {
             return Some(ring);
         }
-        match IoUring::new(AT_ONCE as u32) {
-            Ok(ring) if (self.ends_waits)(&ring) => Some(ring),
+        match (self.make)() {
+            Ok(ring) if (self.ends_waits)(&ring) => {
+                if self.short.load(Ordering::Relaxed) && self.short.swap(false, Ordering::Relaxed) {
+                    tracing::info!("reads of flash end in time again");
+                }
+                Some(ring)
+            }
             Ok(_) => {
                 self.refuse(&io::Error::other("this kernel is older than Linux 5.11"));
+                None
+            }
+            Err(reason) if is_lack(&reason) => {
+                if !self.short.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        %reason,
+                        "no io_uring can be made for now: a device that hangs holds up the threads \
+                         that read it"
+                    );
+                }
                 None
             }
             Err(reason) => {
@@ -321,7 +352,17 @@ fn passes(reason: &io::Error) -> bool {
     matches!(reason.kind(), io::ErrorKind::Interrupted) || reason.raw_os_error() == Some(ETIME)
 }
 
-/// `ETIME` of Linux, the same number on all of its machines that we build for.
+/// Whether something is short, which passes. What the kernel refuses or does not know it will not
+/// allow or learn.
+fn is_lack(reason: &io::Error) -> bool {
+    reason.kind() == io::ErrorKind::WouldBlock
+        || matches!(reason.raw_os_error(), Some(ENOMEM | ENFILE | EMFILE))
+}
+
+// Of Linux, the same numbers on all of its machines that we build for.
+const ENOMEM: i32 = 12;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
 const ETIME: i32 = 62;
 
 #[cfg(test)]
@@ -457,6 +498,31 @@ mod tests {
             if IoUring::new(1).is_ok() {
                 assert_eq!(reads.refused.load(Ordering::Relaxed), refused, "{name}");
             }
+        }
+    }
+
+    /// A process that is short of file descriptors for a moment reads within the limit afterwards.
+    #[test]
+    fn a_ring_is_made_again_after_a_lack_and_not_after_a_refusal() {
+        let too_many_files = || Err(io::Error::from_raw_os_error(24));
+        let no_memory = || Err(io::Error::from_raw_os_error(12));
+        let not_permitted = || Err(io::Error::from_raw_os_error(1));
+        let unknown = || Err(io::Error::from_raw_os_error(38));
+        let lacks: [fn() -> io::Result<IoUring>; 2] = [too_many_files, no_memory];
+        let refusals: [fn() -> io::Result<IoUring>; 2] = [not_permitted, unknown];
+        let failures = lacks.map(|make| (make, true)).into_iter();
+        for (make, passes) in failures.chain(refusals.map(|make| (make, false))) {
+            let mut reads = Reads::new(64, PATIENT);
+            let made = reads.make;
+            RING.take();
+            reads.make = make;
+            assert!(reads.ring().is_none(), "this one goes without");
+            assert_eq!(reads.refused.load(Ordering::Relaxed), !passes);
+            reads.make = made;
+            if (reads.make)().is_ok() {
+                assert_eq!(reads.ring().is_some(), passes);
+            }
+            assert!(!reads.short.load(Ordering::Relaxed) || (reads.make)().is_err());
         }
     }
 

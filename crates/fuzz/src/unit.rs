@@ -50,6 +50,7 @@ fn unit(data: &[u8]) {
         answer.write_rows(&key, &plan.read.projection, &mut out);
         // A count, and five cells of each row with their lengths.
         assert!(out.len() >= 4 + answer.len() * 5 * 4);
+        assert!(out.len() <= 4 + answer.most_bytes(&key, &plan.read));
         assert_eq!(unit.answer(&plan.read.table, &slice, Some(5000)), Ok(answer));
     }
 }

@@ -74,6 +74,10 @@ pub struct Decoder {
     skip: u64,
     /// Before this byte there is no line end.
     scanned: usize,
+    /// Where the line ended that came last; 0 if something else came.
+    line_end: usize,
+    /// It comes again.
+    again: bool,
     max_item: usize,
     parting: Option<Parting>,
     /// The value that comes in parts now, and what it was before the last answer.
@@ -93,6 +97,8 @@ impl Decoder {
             protocol: None,
             skip: 0,
             scanned: 0,
+            line_end: 0,
+            again: false,
             max_item,
             parting: None,
             body: None,
@@ -122,6 +128,8 @@ impl Decoder {
     pub fn undo(&mut self) {
         self.skip = 0;
         self.body = self.before;
+        // The whole of a long line is not looked at again.
+        (self.scanned, self.again) = (self.line_end, self.line_end > 0);
     }
 
     /// Whether a value comes in parts now.
@@ -145,6 +153,7 @@ impl Decoder {
             return Decoded::Skip(dropped);
         }
         self.before = self.body;
+        self.line_end = 0;
         if let Some(body) = self.body {
             return self.part(body, input);
         }
@@ -225,11 +234,16 @@ impl Decoder {
             return Decoded::More(input.len() + 1);
         };
         self.scanned = end;
+        let again = std::mem::take(&mut self.again);
         let line = without_end(&input[..end]);
         if !self.authenticated {
             return self.authenticate(line, end + 1, input);
         }
-        match text::parse(line, self.max_item) {
+        let line = text::parse(line, self.max_item, again);
+        // Only the keys of a `get` that may be carried out need not be looked at again.
+        let is_get = matches!(line, Line::Whole(Request::Retrieve { .. }));
+        self.line_end = if is_get { end } else { 0 };
+        match line {
             Line::Whole(request) => self.whole(end + 1, request),
             Line::Close => Decoded::Close,
             Line::Refused(request, skip) => {

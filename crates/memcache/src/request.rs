@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use crate::action::{Action, Get, Mode};
 use crate::dump::Dump;
 use crate::reply::Reply;
-use crate::tokens;
 use crate::topics::Topics;
 
 /// One request.
@@ -97,8 +96,18 @@ pub struct Keys<'a>(pub(crate) &'a [u8]);
 impl<'a> Keys<'a> {
     /// One after the other.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let line: &'a [u8] = self.0;
-        tokens::words(line)
+        self.behind(0).map(|(_, key)| key)
+    }
+
+    /// Those behind a byte where one ends, or behind 0, each with the byte where it ends.
+    pub fn behind(&self, end: usize) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
+        let (line, mut end): (&'a [u8], _) = (self.0, end);
+        std::iter::from_fn(move || {
+            let start = end + line.get(end..)?.iter().position(|byte| *byte != b' ')?;
+            let len = line[start..].iter().position(|byte| *byte == b' ');
+            end = len.map_or(line.len(), |len| start + len);
+            Some((end, &line[start..end]))
+        })
     }
 }
 

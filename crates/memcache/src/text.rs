@@ -22,8 +22,20 @@ fn told(text: &'static str, quiet: bool) -> Line<'static> {
     Line::Whole(if quiet { answer("") } else { answer(text) })
 }
 
-/// Understands a line, without its end.
-pub fn parse(line: &[u8], max_item: usize) -> Line<'_> {
+#[cfg(test)]
+thread_local! {
+    /// Keys of retrievals whose length was looked at on this thread.
+    static LOOKED_AT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How many keys of retrievals were looked at on this thread since the last call.
+#[cfg(test)]
+pub fn take_looked_at() -> usize {
+    LOOKED_AT.take()
+}
+
+/// Understands a line, without its end. `again` says that it has come before, all of it.
+pub fn parse(line: &[u8], max_item: usize, again: bool) -> Line<'_> {
     let words = Tokens::of(line);
     let count = words.len();
     let wrong = || if is_http(&words) { Line::Close } else { Line::Whole(answer(ERROR)) };
@@ -32,10 +44,10 @@ pub fn parse(line: &[u8], max_item: usize) -> Line<'_> {
         false => wrong(),
     };
     match words.get(0) {
-        b"get" | b"bget" if count > 1 => retrieve(line, false, None),
-        b"gets" if count > 1 => retrieve(line, true, None),
-        b"gat" if count > 1 => touching(line, &words, false),
-        b"gats" if count > 1 => touching(line, &words, true),
+        b"get" | b"bget" if count > 1 => retrieve(line, false, None, again),
+        b"gets" if count > 1 => retrieve(line, true, None, again),
+        b"gat" if count > 1 => touching(line, &words, false, again),
+        b"gats" if count > 1 => touching(line, &words, true, again),
         b"mg" | b"ms" | b"md" | b"ma" | b"me" => meta::parse(line, &words, max_item),
         b"mn" => Line::Whole(answer("MN\r\n")),
         b"set" => store(Mode::Set, [5, 6]),
@@ -120,18 +132,25 @@ fn unsupported(name: &[u8], words: &Tokens<'_>) -> Option<&'static str> {
     })
 }
 
-fn retrieve(line: &[u8], cas: bool, touch: Option<i64>) -> Line<'_> {
+fn retrieve(line: &[u8], cas: bool, touch: Option<i64>, again: bool) -> Line<'_> {
     let keys = Keys(tokens::after(line, if touch.is_some() { 2 } else { 1 }));
-    if keys.iter().any(|key| key.len() > MAX_KEY) {
+    // There may be hundreds of thousands, and the line comes again whenever its answers wait.
+    if !again && !keys.iter().all(is_lawful) {
         return Line::Whole(answer(BAD_FORMAT));
     }
     let get = Get { touch, ..Get::default() };
     Line::Whole(Request::Retrieve { keys, get, reply: Reply::Value { cas } })
 }
 
-fn touching<'a>(line: &'a [u8], words: &Tokens<'a>, cas: bool) -> Line<'a> {
+fn is_lawful(key: &[u8]) -> bool {
+    #[cfg(test)]
+    LOOKED_AT.set(LOOKED_AT.get() + 1);
+    key.len() <= MAX_KEY
+}
+
+fn touching<'a>(line: &'a [u8], words: &Tokens<'a>, cas: bool, again: bool) -> Line<'a> {
     match number::signed_32(words.get(1)) {
-        Some(ttl) => retrieve(line, cas, Some(ttl.into())),
+        Some(ttl) => retrieve(line, cas, Some(ttl.into()), again),
         None => Line::Whole(answer(BAD_EXPTIME)),
     }
 }

@@ -23,6 +23,9 @@ pub struct Config {
     pub rank_step: Time,
     /// How long a write of unknown outcome may still be applied.
     pub hold: Time,
+    /// How many partitions are known one by one that writes keep from being filled. Where there are
+    /// more, their shards are weak.
+    pub holds: usize,
     /// How long a joiner pings the members before it joins.
     pub probe: Time,
     /// A joiner that hears no member for so long takes all of them for gone.
@@ -58,6 +61,7 @@ impl Default for Config {
             silence: 600 * MS,
             rank_step: 150 * MS,
             hold: 3_600_000 * MS,
+            holds: 1 << 18,
             probe: 2_000 * MS,
             deserted: 4_000 * MS,
             transaction: 2_000 * MS,

@@ -12,6 +12,8 @@
 //!   neither the gates nor their holds: see `unseen.rs`.
 
 mod moves;
+mod moving;
+mod time;
 
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -382,11 +384,6 @@ impl Custody {
         }
     }
 
-    /// The writes that have been open for so long that their END may have been lost.
-    pub fn overdue(&mut self, now: Time, config: &Config) -> Vec<PermitKey> {
-        self.permits.overdue(now, config)
-    }
-
     /// Whether a write has been granted that has not ended.
     #[cfg(test)]
     pub fn has_granted(&self, key: PermitKey) -> bool {
@@ -397,7 +394,8 @@ impl Custody {
     #[cfg(test)]
     pub fn is_held(&self, scope: Scope, now: Time) -> bool {
         let came = |key| !self.permits.brought_with(key).is_empty();
-        let held = self.gates.held().any(|(held, until)| held == scope && until > now);
+        let all = (i64::MIN, i64::MAX);
+        let held = self.gates.held(all).any(|(held, until)| held == scope && until > now);
         held || self.permits.open().any(|(key, open, _)| open == scope && came(key))
     }
 
@@ -569,17 +567,6 @@ impl Custody {
         let epoch = map.shards[number].epoch;
         let clean = cached < epoch && self.dirty.is_clean(number as u16, token, cached, epoch);
         (clean && self.answers_for(map, me, token)).then_some(epoch)
-    }
-
-    /// Forgets what has ended.
-    pub fn tick(&mut self, now: Time, rows: &mut dyn Rows) {
-        for key in self.permits.expire(now, &mut self.gates) {
-            rows.run_out(key);
-        }
-        self.gates.tidy(now);
-        self.weak.retain(|_, until| *until > now);
-        self.pulls.retain(|_, until| *until > now);
-        self.unseen.tidy(now);
     }
 }
 

@@ -465,3 +465,28 @@ fn holds_of_a_move_that_failed_do_not_outlive_it() {
     let terms = new.fill_terms(&moved, NEW, TOKEN, 10_000_000);
     assert_eq!(terms.map(|terms| terms.weak), Some(false));
 }
+
+/// After an outage of the database there may be a hold for each of a million partitions.
+#[test]
+fn the_shards_of_more_holds_than_are_remembered_are_weak_in_their_place() {
+    for weak_fills in [false, true] {
+        let config = Config { holds: 3, weak_fills, ..beside_rows() };
+        let mut rows = crate::sim::rows();
+        let mut old = owner_with_a_write(Scope::Token(TOKEN), &config, &mut rows);
+        for token in 0..4 {
+            old.gates.hold(Scope::Token(token), 1_000 + token as Time);
+        }
+        old.tick(10, &config, &mut rows);
+        assert_eq!(old.gates.count(), 1, "the write that is under way");
+        let weak = |old: &Custody, token| {
+            old.fill_terms(&map(), OLD, token, 1_002).map(|terms| terms.weak)
+        };
+        for token in [0, 3, 99] {
+            assert_eq!(weak(&old, token), weak_fills.then_some(true), "the whole shard");
+        }
+        old.end(key(1), Outcome::Settled, (1_003, &config), &mut rows);
+        old.tick(1_003, &config, &mut rows);
+        let after = old.fill_terms(&map(), OLD, TOKEN, 1_003).map(|terms| terms.weak);
+        assert_eq!(after, Some(false), "until the last of them has ended");
+    }
+}

@@ -19,8 +19,8 @@ const MOST: usize = 64;
 
 #[derive(Debug, Default, Clone)]
 pub struct Handover {
-    /// Who was asked, and when.
-    asked: Option<(MemberId, Time)>,
+    /// Who was asked, when, and for how many shards.
+    asked: Option<(MemberId, Time, usize)>,
     /// What may be moved at which version.
     ready: Option<(u64, MemberId, Vec<u16>)>,
 }
@@ -35,7 +35,7 @@ impl Handover {
         config: &Config,
     ) -> Option<(MemberId, Message)> {
         // An owner that has not the newest map yet gives no answer.
-        if self.asked.is_some_and(|(_, sent)| now < sent + config.retry) {
+        if self.asked.is_some_and(|(_, sent, _)| now < sent + config.retry) {
             return None;
         }
         let (from, shards) = placement::wanted(map, me)?;
@@ -45,8 +45,13 @@ impl Handover {
 
     /// Asks an owner for these shards.
     pub fn ask_for(&mut self, from: MemberId, shards: Vec<u16>, now: Time) -> Message {
-        self.asked = Some((from, now));
+        self.asked = Some((from, now, shards.len()));
         Message::HandoverWanted { shards }
+    }
+
+    /// Who was asked for how many shards, under the present map.
+    pub fn asked(&self) -> Option<(MemberId, usize)> {
+        self.asked.map(|(from, _, shards)| (from, shards))
     }
 
     /// The old owner's snapshot. False if it is not for us, or not of our version.
@@ -57,7 +62,7 @@ impl Handover {
         version: u64,
         states: &[ShardState],
     ) -> bool {
-        let expected = self.asked.is_some_and(|(owner, _)| owner == from);
+        let expected = self.asked.is_some_and(|(owner, ..)| owner == from);
         let known = states.iter().all(|s| {
             map.shards
                 .get(usize::from(s.shard))

@@ -116,9 +116,10 @@ mod tests {
             join.refused(now);
             assert!(!join.may_join(&map, me, now, &config) && !join.is_deserted(now, &config));
         }
-        let end = (10 * config.deserted..).step_by(step as usize);
-        let mut end = end.skip_while(|now| !join.may_join(&map, me, *now, &config));
-        assert!(end.next() < Some(11 * config.deserted + 2 * step), "then they are gone");
+        let mut nows = (10 * config.deserted..20 * config.deserted).step_by(step as usize);
+        let end = nows.find(|now| join.may_join(&map, me, *now, &config));
+        let soon = |end: Time| end < 11 * config.deserted + 2 * step;
+        assert!(end.is_some_and(soon), "then they are gone");
     }
 
     #[test]
@@ -138,5 +139,30 @@ mod tests {
             assert!(now <= config.deserted + step, "it waits for ever");
         }
         assert!(now >= config.deserted);
+    }
+
+    /// Every member needs its promises from then on.
+    #[test]
+    fn an_instance_joins_once_all_members_have_answered_for_a_while() {
+        let who = |id: u64| Identity { id: MemberId(id), incarnation: Incarnation(id.into()) };
+        let mut map = Map::empty(1);
+        [1, 2]
+            .into_iter()
+            .for_each(|id| map.put(MemberId(id), Incarnation(id.into()), Profile::default()));
+        let config = Config::default();
+        // Until when each of them answers, and whether it joins.
+        let joins = |ends: [Time; 2]| {
+            let mut join = Join::default();
+            let mut nows = (0..config.probe + 3 * config.ping).step_by(config.ping as usize);
+            nows.find(|now| {
+                let answering = (1..).zip(ends).filter(|(_, end)| now < end);
+                answering.for_each(|(id, _)| join.answered(who(id), *now));
+                join.may_join(&map, who(9), *now, &config)
+            })
+        };
+        let always = Time::MAX;
+        assert_eq!(joins([always, always]), Some(config.probe));
+        assert_eq!(joins([always, 0]), None, "one has never answered");
+        assert_eq!(joins([always, config.ping * 2]), None, "one has stopped to answer");
     }
 }

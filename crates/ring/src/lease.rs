@@ -46,6 +46,11 @@ impl Lease {
         *promised = sent.max(*promised);
     }
 
+    /// When the newest PING was sent that this member has answered with a promise.
+    pub fn promised(&self, by: MemberId) -> Option<Time> {
+        self.promised.get(&by).copied()
+    }
+
     /// Works the end out again, after a promise, a confirmation or a new map.
     pub fn reckon(&mut self, map: &Map, me: Option<Identity>, config: &Config) {
         let Some(me) = me.filter(|me| map.is_active(*me)) else {
@@ -63,5 +68,31 @@ impl Lease {
     /// The lease counts before this time and not from it on.
     pub fn end(&self) -> Time {
         self.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Incarnation;
+    use crate::map::Profile;
+
+    const ME: Identity = Identity { id: MemberId(1), incarnation: Incarnation(1) };
+
+    #[test]
+    fn whoever_is_accused_has_no_lease_whatever_it_was_promised() {
+        let (mut lease, config) = (Lease::default(), Config::default());
+        let mut map = Map::empty(1);
+        map.put(ME.id, ME.incarnation, Profile::default());
+        map.put(MemberId(2), Incarnation(2), Profile::default());
+        lease.confirm(1_000);
+        lease.reckon(&map, Some(ME), &config);
+        assert_eq!(lease.end(), 0, "the other has promised nothing");
+        lease.promise(MemberId(2), 3_000);
+        lease.reckon(&map, Some(ME), &config);
+        assert_eq!(lease.end(), 3_000 + config.lease);
+        map.accuse(ME);
+        lease.reckon(&map, Some(ME), &config);
+        assert_eq!(lease.end(), 0);
     }
 }

@@ -67,7 +67,7 @@ pub use join::Founding;
 pub use link::{Credit, Frame, Hello, Link, LinkError};
 pub use malformed::Malformed;
 pub use map::{Map, MemberEntry, Profile, SHARDS, Setting, Shard, Standing};
-pub use member::{MapLoss, Member};
+pub use member::{MapLoss, Member, MoveStep, PeerLease, RingReport, ShardMove};
 pub use message::{Answer, Detail, Envelope, Message, Outcome, RowKey, Scope};
 pub use schema::SchemaVersion;
 pub use settings::{Agreement, Difference, differences};

@@ -10,7 +10,9 @@
 //! * Both send HELLO first. They speak the newest version that both know.
 //! * Credit is counted in requests and in bytes, as totals since the link was opened, so that a
 //!   CREDIT that is late takes nothing back. GET and PULL need it; whoever has none asks the
-//!   database. Other messages are few and need none, so that a lease never waits for a read.
+//!   database. It goes back once the answer has left the queue, so that it bounds what waits.
+//! * Other messages are few and need none. Whoever carries a link sends what a lease waits for
+//!   before rows, so that a lease never waits for a read.
 //! * A link that fails is closed and opened anew. Nothing of the protocol rests on it.
 
 use std::fmt;
@@ -150,8 +152,8 @@ impl Link {
         if within { Ok(()) } else { Err(LinkError::Overdrawn) }
     }
 
-    /// A request of so many bytes is answered: what to tell the other, once a quarter of the window
-    /// can be given back.
+    /// A request of so many bytes is answered, and the answer waits no more: what to tell the
+    /// other, once a quarter of the window can be given back.
     pub fn answered(&mut self, bytes: u64) -> Option<Frame> {
         self.done.requests += 1;
         self.done.bytes = self.done.bytes.saturating_add(bytes);
@@ -305,6 +307,17 @@ mod tests {
             while asker.ask(1) {}
             assert_eq!(owner.take(u64::MAX), Err(LinkError::Overdrawn));
         }
+    }
+
+    #[test]
+    fn credit_ends_with_its_bytes_too_and_a_late_one_takes_nothing_back() {
+        let (mut asker, _) = Link::open(hello((1, 1), 9));
+        asker.receive(&Frame::Hello(hello((1, 1), 2))).unwrap();
+        assert!(asker.ask(150) && !asker.ask(51), "two requests of 200 bytes together");
+        for requests in [5, 3] {
+            asker.receive(&Frame::Credit(Credit { requests, bytes: 100 * requests })).unwrap();
+        }
+        assert_eq!((0..9).filter(|_| asker.ask(1)).count(), 4, "five, and one has been asked");
     }
 
     #[test]

@@ -110,6 +110,13 @@ impl Map {
         shard_of(token, self.shards.len())
     }
 
+    /// The first and the last token of a shard.
+    #[must_use]
+    pub fn tokens_of(&self, shard: usize) -> (i64, i64) {
+        let first = if shard == 0 { i64::MIN } else { self.last_token(shard - 1) + 1 };
+        (first, self.last_token(shard))
+    }
+
     /// The last token of a shard: a token at which a node of Cassandra's ring would own it.
     #[must_use]
     pub fn last_token(&self, shard: usize) -> i64 {
@@ -244,6 +251,7 @@ mod tests {
         for shard in 0..SHARDS - 1 {
             let last = map.last_token(shard);
             assert_eq!([last, last + 1].map(|t| map.shard_of(t)), [shard, shard + 1]);
+            assert_eq!((map.tokens_of(shard).1, map.tokens_of(shard + 1).0), (last, last + 1));
         }
     }
 

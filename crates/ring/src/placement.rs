@@ -100,6 +100,41 @@ pub fn wanted(map: &Map, me: MemberId) -> Option<(MemberId, Vec<usize>)> {
         .map(|(surplus, from)| (from, best(map, me, from, surplus.min(lacking))))
 }
 
+/// How many shards are to go from whom to whom until the quotas are kept, as far as this map tells:
+/// those of nobody and of accused members, and then those that members have beyond their quotas.
+#[must_use]
+pub fn to_come(map: &Map) -> BTreeMap<(Option<MemberId>, MemberId), usize> {
+    let accused: Vec<_> = map.accused().map(|who| who.id).collect();
+    let mut next = map.clone();
+    give_away(&mut next, &accused);
+    let mut moves = BTreeMap::new();
+    let mut surplus = BTreeMap::<MemberId, usize>::new();
+    for (before, after) in map.shards.iter().zip(&next.shards) {
+        let Some(owner) = after.owner else { continue };
+        *surplus.entry(owner).or_default() += 1;
+        if before.owner != after.owner {
+            *moves.entry((before.owner, owner)).or_default() += 1;
+        }
+    }
+    let mut lacking = quotas(&next);
+    for (id, lack) in &mut lacking {
+        let owned = surplus.entry(*id).or_default();
+        let kept = (*owned).min(*lack);
+        (*owned, *lack) = (*owned - kept, *lack - kept);
+    }
+    for (to, mut lack) in lacking {
+        while let Some((from, spare)) = surplus.iter_mut().max_by_key(|(_, spare)| **spare)
+            && lack > 0
+            && *spare > 0
+        {
+            let moved = lack.min(*spare);
+            (*spare, lack) = (*spare - moved, lack - moved);
+            *moves.entry((Some(*from), to)).or_default() += moved;
+        }
+    }
+    moves
+}
+
 /// So many shards of `from` for `me`: first those that it had before, and of equals those that suit
 /// it best, beside `from`. So who comes back takes what `from` got in its absence, and not what
 /// `from` had taken from it when it joined.
@@ -204,6 +239,19 @@ mod tests {
             settle(&mut map);
             assert!(owners(&map) == owners(&before), "{id:?} has other shards");
         }
+    }
+
+    /// The first shards are dealt in turn, whomever they suit.
+    #[test]
+    fn who_comes_back_gets_the_shards_that_it_had_though_others_suit_it_better() {
+        let before = ring(&[1, 1, 1]);
+        let (mut map, id) = (before.clone(), MemberId(1));
+        map.accuse(map.members[1].identity);
+        give_away(&mut map, &[id]);
+        map.remove(&[id]);
+        map.put(id, Incarnation(7), Profile { weight: 1, ..Profile::default() });
+        assert_eq!(settle(&mut map), before.owned_by(id).count());
+        assert!(map.owned_by(id).eq(before.owned_by(id)));
     }
 
     #[test]

@@ -44,3 +44,43 @@ impl Promises {
         self.given.retain(|whom, _| map.has(*whom));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{Incarnation, MemberId};
+    use crate::map::Profile;
+
+    const OTHER: Identity = Identity { id: MemberId(2), incarnation: Incarnation(2) };
+
+    fn map() -> Map {
+        let mut map = Map { version: 7, ..Map::empty(1) };
+        map.put(OTHER.id, OTHER.incarnation, Profile::default());
+        map
+    }
+
+    #[test]
+    fn a_promise_is_for_an_active_incarnation_and_is_known_until_it_has_ended() {
+        let (mut promises, config) = (Promises::default(), Config::default());
+        let before = Identity { incarnation: Incarnation(1), ..OTHER };
+        assert!(promises.give(&map(), OTHER, 5) && !promises.give(&map(), before, 9));
+        let mut accused = map().next();
+        accused.accuse(OTHER);
+        promises.adopted(&accused);
+        assert!(!promises.give(&accused, OTHER, 9));
+        assert_eq!(promises.end(OTHER, &config), 5 + config.stretched(config.lease));
+    }
+
+    /// Its transaction may apply at any time until then.
+    #[test]
+    fn an_accuser_promises_nothing_until_the_version_of_its_accusation_has_passed() {
+        let (mut promises, config) = (Promises::default(), Config::default());
+        assert!(promises.give(&map(), OTHER, 5));
+        promises.withhold(OTHER, 7);
+        promises.adopted(&map());
+        assert!(!promises.give(&map(), OTHER, 5 + 100 * config.confirm), "no time is enough");
+        let next = map().next();
+        promises.adopted(&next);
+        assert!(promises.give(&next, OTHER, 9), "others have changed the map");
+    }
+}

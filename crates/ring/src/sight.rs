@@ -37,6 +37,11 @@ impl Sight {
         }
     }
 
+    /// When this member's last read of the map was, by its last answer.
+    pub fn last_read(&self, who: Identity) -> Option<Time> {
+        self.told.get(&who).map(|(_, read)| *read)
+    }
+
     /// Our read of the map that was sent at `sent` was answered.
     pub fn read(&mut self, sent: Time, now: Time, config: &Config) {
         for (who, (heard, read)) in &self.told {

@@ -54,9 +54,20 @@ pub struct Takeover {
 }
 
 impl Takeover {
+    /// Of a process that begins now.
+    pub fn begin(now: Time) -> Self {
+        Self { last_tick: now, running_since: now, ..Self::default() }
+    }
+
+    /// Whether time has not passed here for a while: the thread that lets it pass hangs, in a call
+    /// of the system perhaps, while others bring messages.
+    pub fn stands_still(&self, now: Time) -> bool {
+        now > self.last_tick + STOOD_STILL
+    }
+
     /// Notes that time has passed.
     pub fn tick(&mut self, now: Time) {
-        if now > self.last_tick + STOOD_STILL {
+        if self.stands_still(now) {
             self.running_since = now;
         }
         self.last_tick = now;

@@ -94,3 +94,33 @@ fn permits_that_a_member_did_not_grant_before_it_knew_us_are_not_held_against_it
     alone.takeover.granted(OTHER);
     assert!(!alone.accuses());
 }
+
+#[test]
+fn a_member_that_stood_still_itself_takes_nobody_for_silent() {
+    let mut alone = Alone::among([ME, OTHER]);
+    let silence = alone.config.silence;
+    assert_eq!(alone.accuses_within(silence / 2), None);
+    // Its messages wait while this process does.
+    alone.now += 10 * silence;
+    let back = alone.now;
+    let accused = alone.accuses_within(10_000_000).expect("it goes on to be silent");
+    assert!(accused >= back + silence, "{accused}");
+}
+
+/// An incarnation that is accused never becomes active again.
+#[test]
+fn the_wait_for_the_shards_of_an_accused_member_goes_on_across_versions() {
+    let mut alone = Alone::among([ME, OTHER]);
+    alone.map.accuse(OTHER);
+    let over = alone.config.stretched(alone.config.lease);
+    let takes = |alone: &Alone, now: Time| {
+        let promises = Promises::default();
+        !alone.takeover.to_take(&alone.map, ME, &promises, now, &alone.config).is_empty()
+    };
+    for now in [0, over / 2, over - 1] {
+        alone.map.version += 1;
+        alone.takeover.adopted(&alone.map, Some(ME), now);
+        assert!(!takes(&alone, now));
+    }
+    assert!(takes(&alone, over));
+}

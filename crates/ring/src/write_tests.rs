@@ -245,3 +245,34 @@ fn a_write_with_one_owner_keeps_its_number_when_that_refuses() {
     assert!(out.is_empty(), "not yet");
     assert_eq!(writes.numbers(), [number]);
 }
+
+/// Whoever takes the shard may fill its rows at once, and knows nothing of the write.
+#[test]
+fn a_write_of_a_shard_that_nobody_owns_waits_for_an_owner() {
+    let (config, mut writes) = (Config::default(), Writes::default());
+    let mut map = two_owners();
+    map.give(0, None);
+    let scopes = vec![Scope::Token(i64::MIN), Scope::Token(i64::MAX)];
+    let (out, actions) = step(0, |io| {
+        let number = writes.begin(7, (scopes, Detail::from([])), &map, io);
+        writes.advance(number, &map, &config, io).0
+    });
+    assert!(out.is_empty() && actions.is_empty());
+}
+
+#[test]
+fn a_late_write_whose_rows_nobody_drops_is_not_acknowledged() {
+    let (config, mut writes, map) = (Config::default(), Writes::default(), two_owners());
+    let (out, _) = step(0, |io| {
+        writes.begin(7, (vec![Scope::Token(i64::MIN)], Detail::from([])), &map, io);
+        writes.advance(1, &map, &config, io).0
+    });
+    let [Message::Begin { attempt, .. }] = out[..] else { panic!("{out:?}") };
+    writes.answered(1, OWNER, attempt, config.lease);
+    step(1, |io| writes.advance(1, &map, &config, io).0);
+    step(config.lease, |io| writes.written(1, WriteResult::Done, &map, io));
+    let late = config.lease + config.write;
+    let (out, actions) = step(late, |io| writes.give_up(1, (&map, &config), io));
+    assert!(matches!(actions[..], [Action::Fail { client: 7, reason: FailReason::Unknown }]));
+    assert!(matches!(out[..], [Message::End { outcome: Outcome::Unknown, .. }]), "{out:?}");
+}

@@ -7,7 +7,7 @@
 //! integrity. The reader here accepts any bytes all the same; a row that it cannot read is a miss.
 
 use afterglow_cql::frame::notation::{Put, Value};
-use afterglow_cql::plan::{Projected, RowKey};
+use afterglow_cql::plan::{Projected, ReadPlan, RowKey};
 
 mod fill;
 
@@ -19,6 +19,8 @@ const ABSENT: u8 = 0;
 const PRESENT: u8 = 1;
 const HEADER: usize = 12;
 const SLOT: usize = 16;
+/// Of a `[bytes]` without its bytes.
+pub(crate) const LENGTH: usize = 4;
 const NULL: u32 = 1 << 31;
 
 /// A cell as it is stored.
@@ -48,6 +50,12 @@ pub struct StoredRow<'a> {
 struct Body<'a> {
     slots: &'a [u8],
     values: &'a [u8],
+}
+
+/// No more bytes than these are in an answer with one row for the columns of `read`, where key and
+/// values have `once` bytes: a text may select one column any number of times.
+pub fn most_bytes(once: usize, read: &ReadPlan) -> usize {
+    read.projection.len() * LENGTH + once.saturating_mul(read.repeats)
 }
 
 impl<'a> StoredRow<'a> {
@@ -87,6 +95,12 @@ impl<'a> StoredRow<'a> {
     /// Number of static and regular columns; 0 for an absent row.
     pub fn columns(&self) -> u16 {
         self.body.map_or(0, |body| (body.slots.len() / SLOT) as u16)
+    }
+
+    /// No more bytes than these does [`StoredRow::write_cells`] append for the columns of `read`.
+    pub fn most_bytes(&self, key: &RowKey, read: &ReadPlan) -> usize {
+        let Some(body) = self.body else { return 0 };
+        most_bytes(body.values.len() + key.engine_key().len(), read)
     }
 
     /// Appends what follows the metadata in a RESULT Rows body: the row count and the cells of the

@@ -13,7 +13,9 @@
 //!   `docs/internals/row-freshness.md`.
 
 use afterglow_cql::frame::notation::{Put, Value};
-use afterglow_cql::plan::{Projected, RowKey, RowPlace, Slice, TableSchema};
+use afterglow_cql::plan::{Projected, ReadPlan, RowKey, RowPlace, Slice, TableSchema};
+
+use crate::row::LENGTH;
 
 mod amend;
 mod churn;
@@ -49,6 +51,8 @@ pub enum Unanswered {
     Beyond,
     /// The answer would have another page, or may have one.
     Paged,
+    /// The answer may be longer than the caller takes.
+    TooLong,
     /// The bytes are no unit.
     Corrupt,
     /// A clustering value has no certain place in the order.
@@ -227,6 +231,22 @@ impl SliceRows<'_> {
     /// Whether there is no row.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
+    }
+
+    /// No more bytes than these does [`SliceRows::write_rows`] append for the columns of `read`
+    /// behind the row count: a text may select one column any number of times, and each row shows
+    /// the partition's key.
+    pub fn most_bytes(&self, key: &RowKey, read: &ReadPlan) -> usize {
+        let columns = key.columns().count();
+        let of_key =
+            |at: &Projected| matches!(at, Projected::Key(at) if usize::from(*at) < columns);
+        let shows_key = read.projection.iter().any(of_key);
+        let shared = if shows_key { key.partition_key().len() } else { 0 };
+        let stored: usize = self.rows.iter().map(|row| row.len()).sum();
+        let once = stored + self.rows.len() * shared;
+        let lengths = read.projection.len() * self.rows.len().max(1) * LENGTH;
+        // A count has eight bytes.
+        once.saturating_mul(read.repeats).saturating_add(lengths).max(LENGTH + 8)
     }
 
     /// Appends what follows the metadata in a RESULT Rows body: the row count and the cells of the

@@ -64,15 +64,17 @@ pub enum Answered {
 }
 
 impl Answered {
-    /// What an ERROR means for the write that it answers. `in_steps`: the database may stop after
-    /// an earlier step has had its effect. That is so for lightweight transactions, and for writes
-    /// to several partitions that are not atomic.
+    /// What an ERROR means for the write of rows that it answers. `in_steps`: the database may stop
+    /// after an earlier step has had its effect. That is so for lightweight transactions, and for
+    /// writes to several partitions that are not atomic.
+    ///
+    /// CONFIG_ERROR is no refusal of such a write: ScyllaDB says it where replicas have reached the
+    /// rate limit of a partition, and others may have taken the write.
     pub fn by_error(code: ErrorCode, in_steps: bool) -> Answered {
         match code {
             ErrorCode::Syntax
             | ErrorCode::Unauthorized
             | ErrorCode::Invalid
-            | ErrorCode::Config
             | ErrorCode::AlreadyExists
             | ErrorCode::Unprepared
             | ErrorCode::Protocol
@@ -478,6 +480,7 @@ mod tests {
             ErrorCode::CasWriteUnknown,
             ErrorCode::CdcWriteFailure,
             ErrorCode::Server,
+            ErrorCode::Config,
             ErrorCode::Overloaded,
             ErrorCode::Truncate,
             ErrorCode::ReadTimeout,

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -160,7 +161,8 @@ fn hand_over(mut stream: UnixStream, operated: &dyn Operated) -> io::Result<()> 
     if !descriptors.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(&descriptors));
     }
-    let sent = sendmsg(&stream, &[IoSlice::new(&line)], &mut control, SendFlags::empty())?;
+    let slices = [IoSlice::new(&line)];
+    let sent = retry_on_intr(|| sendmsg(&stream, &slices, &mut control, SendFlags::empty()))?;
     stream.write_all(&line[sent..])?;
     let mut answer = String::new();
     BufReader::new((&stream).take(MAX_COMMAND)).read_line(&mut answer)?;
@@ -233,9 +235,11 @@ fn offered(data_dir: &Path) -> Result<Offered, String> {
     let (mut line, mut sockets) = (vec![0; MAX_COMMAND as usize], Vec::new());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SOCKETS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let read =
+    // A socket with a timeout ends its wait also where its process was stopped and goes on.
+    let read = retry_on_intr(|| {
         recvmsg(&stream, &mut [IoSliceMut::new(&mut line)], &mut control, RecvFlags::CMSG_CLOEXEC)
-            .map_err(|error| failed(error.into()))?;
+    })
+    .map_err(|error| failed(error.into()))?;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {
             sockets.extend(descriptors);

@@ -22,6 +22,7 @@ use std::{
 use afterglow_engine::{Cache, Looked, Outlook, Resized};
 use afterglow_rowcache::intents::IntentDoubt;
 
+pub use self::certificates::towards_database;
 use self::frontends::{Entrances, FrontEnds};
 use self::takeover::{HandOver, Taken};
 pub use self::{cache::FLASH_FILE, error::ServeError, reload::Reload};
@@ -30,7 +31,7 @@ use crate::{
     config::{Config, IoChoice, LivePolicies},
     control::{Control, ControlError, Event, Stopper},
     data_dir::DataDir,
-    frontend::cql::cached::{self, Invalidator, Named, RingHandle},
+    frontend::cql::cached::{self, Invalidator, Named, RingHandle, RingStatus},
     frontend::memcache,
     inspect,
     logging::Logging,
@@ -178,15 +179,15 @@ struct Commands {
 }
 
 impl Commands {
-    fn ring(&self, leave: bool) -> Result<serde_json::Value, String> {
+    fn ring(
+        &self,
+        act: impl FnOnce(&RingHandle) -> RingStatus,
+    ) -> Result<serde_json::Value, String> {
         let ring = self
             .ring
             .as_ref()
             .ok_or("this instance is in no ring: start it with --ring-address")?;
-        if leave {
-            ring.leave();
-        }
-        serde_json::to_value(ring.status()).map_err(|error| error.to_string())
+        serde_json::to_value(act(ring)).map_err(|error| error.to_string())
     }
 
     fn invalidate(&self, named: &str) -> Result<serde_json::Value, String> {
@@ -202,8 +203,12 @@ impl Commands {
 impl Operated for Commands {
     fn command(&self, command: &str) -> Result<serde_json::Value, String> {
         match (command, command.strip_prefix("invalidate ")) {
-            ("ring status", _) => self.ring(false),
-            ("ring leave", _) => self.ring(true),
+            ("ring status", _) => self.ring(RingHandle::status),
+            ("ring shards", _) => self.ring(RingHandle::status_with_ranges),
+            ("ring leave", _) => self.ring(|ring| {
+                ring.leave();
+                ring.status()
+            }),
             (_, Some(named)) => self.invalidate(named),
             _ => Err(format!("`{command}` is not a command of this version")),
         }

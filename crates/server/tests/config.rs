@@ -269,6 +269,11 @@ fn what_is_allowed_but_perhaps_not_meant_is_noted() {
             "table-policy = [\"a.*=off\", \"a.b=exclusive\"]",
             "`a.b=exclusive` never holds: `a.*=off` before it",
         ),
+        (
+            "table-write-level = [\"a.*=LOCAL_QUORUM\", \"a.b=ALL\"]",
+            "`a.b=ALL` never holds: `a.*=LOCAL_QUORUM` before it",
+        ),
+        ("unknown-outcome-hold = \"0s\"", "(0s) is shorter than the 3h for which a database"),
         ("flash-size = \"1GiB\"\nflash = [\"/a:1GiB\"]", "flash-size has no effect"),
         ("flash-size = \"1GiB\"\nmemory = \"2GiB\"", "flash (1GiB) is smaller than memory (2GiB)"),
         ("", "no table is `exclusive`"),
@@ -276,6 +281,10 @@ fn what_is_allowed_but_perhaps_not_meant_is_noted() {
         let notes = good(lines).notes;
         assert!(notes.iter().any(|n| n.contains(note)), "{lines}: {notes:?}");
     }
-    let quiet = good("table-policy = [\"a.b=exclusive\", \"a.*=off\"]").notes;
+    let quiet = good(
+        "table-policy = [\"a.b=exclusive\", \"a.*=off\"]
+table-write-level = [\"a.b=ALL\", \"a.*=LOCAL_QUORUM\"]",
+    );
+    let quiet = quiet.notes;
     assert!(quiet.is_empty(), "{quiet:?}");
 }

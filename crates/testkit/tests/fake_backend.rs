@@ -99,7 +99,11 @@ fn the_schema_tables_show_what_was_created() {
     query(&mut connection, "DROP TABLE ks.u");
     assert_eq!(written(&mut connection), then);
     query(&mut connection, "ALTER TABLE ks.t WITH gc_grace_seconds = 1");
-    query(&mut connection, "ALTER TABLE ks.t WITH gc_grace_seconds = 864000");
+    query(
+        &mut connection,
+        "ALTER TABLE ks.t WITH memtable_flush_period_in_ms = 1000 AND gc_grace_seconds = 864000 \
+         AND compaction = {'class': 'SizeTieredCompactionStrategy', 'min_threshold': 2}",
+    );
     assert_ne!(written(&mut connection), then, "each change of a table leaves its time");
     let columns = query(
         &mut connection,

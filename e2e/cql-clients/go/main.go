@@ -40,7 +40,7 @@ func connect(host, port, keyspace string, idempotent bool) (*client, error) {
 	cluster := gocql.NewCluster(host)
 	cluster.Port, _ = strconv.Atoi(port)
 	cluster.Keyspace = keyspace
-	cluster.Timeout = 20 * time.Second
+	cluster.Timeout = 15 * time.Second
 	cluster.ConnectTimeout = 20 * time.Second
 	cluster.Consistency = gocql.LocalQuorum
 	cluster.ReconnectInterval = 100 * time.Millisecond
@@ -50,10 +50,25 @@ func connect(host, port, keyspace string, idempotent bool) (*client, error) {
 		cluster.DefaultIdempotence = true
 		cluster.RetryPolicy = &gocql.SimpleRetryPolicy{NumRetries: 5}
 	}
+	cluster.SslOpts = overTLS()
 	seen := &observer{}
 	cluster.FrameHeaderObserver = seen
 	session, err := cluster.CreateSession()
 	return &client{session, keyspace, seen}, err
+}
+
+// Over TLS if there is a CA, to a host whose name or address the certificate has.
+func overTLS() *gocql.SslOptions {
+	authority := os.Getenv("CQL_TLS_CA")
+	if authority == "" {
+		return nil
+	}
+	return &gocql.SslOptions{
+		CaPath:                 authority,
+		CertPath:               os.Getenv("CQL_TLS_CERT"),
+		KeyPath:                os.Getenv("CQL_TLS_KEY"),
+		EnableHostVerification: true,
+	}
 }
 
 // A place for a value of this type that may be null: a pointer to a pointer.

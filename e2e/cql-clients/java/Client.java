@@ -9,18 +9,37 @@ import com.datastax.oss.driver.api.core.cql.ResultSet;
 import com.datastax.oss.driver.api.core.cql.Row;
 import com.datastax.oss.driver.api.core.cql.SimpleStatement;
 import com.datastax.oss.driver.api.core.cql.Statement;
+import com.datastax.oss.driver.api.core.metadata.EndPoint;
+import com.datastax.oss.driver.api.core.ssl.SslEngineFactory;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.GeneralSecurityException;
+import java.security.KeyFactory;
+import java.security.KeyStore;
+import java.security.PrivateKey;
+import java.security.cert.Certificate;
+import java.security.cert.CertificateFactory;
+import java.security.spec.PKCS8EncodedKeySpec;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeSet;
+import javax.net.ssl.KeyManagerFactory;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.SSLEngine;
+import javax.net.ssl.SSLParameters;
+import javax.net.ssl.TrustManagerFactory;
 
 /** A client with the Java driver that does what it is told: see ../README.md for the commands. */
 public class Client {
@@ -50,11 +69,76 @@ public class Client {
         }
     }
 
-    Client(String host, int port, String keyspace, boolean idempotent, Log log) {
+    /** TLS with files in PEM, to an address that the certificate has. */
+    static class Tls implements SslEngineFactory {
+        final SSLContext context;
+
+        Tls(String ca, String cert, String key) throws GeneralSecurityException, IOException {
+            context = SSLContext.getInstance("TLS");
+            KeyStore trusted = store();
+            trusted.setCertificateEntry("ca", certificate(ca));
+            TrustManagerFactory trust =
+                    TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
+            trust.init(trusted);
+            KeyStore own = store();
+            if (cert != null) {
+                Certificate[] chain = {certificate(cert)};
+                own.setKeyEntry("own", privateKey(key), new char[0], chain);
+            }
+            KeyManagerFactory keys =
+                    KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
+            keys.init(own, new char[0]);
+            context.init(keys.getKeyManagers(), trust.getTrustManagers(), null);
+        }
+
+        /** As the environment has it; null without a CA there. */
+        static Tls fromEnvironment() throws GeneralSecurityException, IOException {
+            String ca = System.getenv("CQL_TLS_CA");
+            return ca == null ? null : new Tls(ca, System.getenv("CQL_TLS_CERT"), System.getenv("CQL_TLS_KEY"));
+        }
+
+        static KeyStore store() throws GeneralSecurityException, IOException {
+            KeyStore empty = KeyStore.getInstance(KeyStore.getDefaultType());
+            empty.load(null, null);
+            return empty;
+        }
+
+        static Certificate certificate(String file) throws GeneralSecurityException, IOException {
+            try (InputStream pem = Files.newInputStream(Path.of(file))) {
+                return CertificateFactory.getInstance("X.509").generateCertificate(pem);
+            }
+        }
+
+        static PrivateKey privateKey(String file)
+                throws GeneralSecurityException, IOException {
+            String body = Files.readString(Path.of(file)).replaceAll("-----[A-Z ]+-----", "");
+            byte[] der = Base64.getMimeDecoder().decode(body);
+            return KeyFactory.getInstance("RSA").generatePrivate(new PKCS8EncodedKeySpec(der));
+        }
+
+        /** The driver's own factory asks the DNS for a name of the address, and verifies that. */
+        @Override
+        public SSLEngine newSslEngine(EndPoint remote) {
+            InetSocketAddress address = (InetSocketAddress) remote.resolve();
+            SSLEngine engine =
+                    context.createSSLEngine(address.getAddress().getHostAddress(), address.getPort());
+            engine.setUseClientMode(true);
+            SSLParameters parameters = engine.getSSLParameters();
+            parameters.setEndpointIdentificationAlgorithm("HTTPS");
+            engine.setSSLParameters(parameters);
+            return engine;
+        }
+
+        @Override
+        public void close() {}
+    }
+
+    Client(String host, int port, String keyspace, boolean idempotent, Log log)
+            throws GeneralSecurityException, IOException {
         this.keyspace = keyspace;
         this.log = log;
         DriverConfigLoader options = DriverConfigLoader.programmaticBuilder()
-                .withDuration(DefaultDriverOption.REQUEST_TIMEOUT, Duration.ofSeconds(20))
+                .withDuration(DefaultDriverOption.REQUEST_TIMEOUT, Duration.ofSeconds(15))
                 .withDuration(
                         DefaultDriverOption.CONNECTION_INIT_QUERY_TIMEOUT, Duration.ofSeconds(20))
                 .withDuration(
@@ -72,6 +156,7 @@ public class Client {
                 .withLocalDatacenter("datacenter1")
                 .withKeyspace(keyspace)
                 .withConfigLoader(options)
+                .withSslEngineFactory(Tls.fromEnvironment())
                 .build();
     }
 

@@ -7,7 +7,7 @@ const fs = require("fs");
 
 const [host, port, keyspace] = process.argv.slice(2);
 const file = (name) => process.env[name] && fs.readFileSync(process.env[name]);
-// Over TLS if there is a CA.
+// Over TLS if there is a CA, to an address that the certificate has.
 const sslOptions = process.env.CQL_TLS_CA && {
   ca: [file("CQL_TLS_CA")],
   cert: file("CQL_TLS_CERT"),
@@ -22,7 +22,7 @@ const client = new cassandra.Client({
   keyspace,
   queryOptions: { consistency: cassandra.types.consistencies.localQuorum },
   policies: { reconnection: new cassandra.policies.reconnection.ConstantReconnectionPolicy(100) },
-  socketOptions: { readTimeout: 20000 },
+  socketOptions: { readTimeout: 15000 },
 });
 
 let unprepared = 0;

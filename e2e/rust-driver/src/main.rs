@@ -14,15 +14,11 @@ use scylla::client::session::Session;
 use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::unprepared::Statement;
 
-use session::{Outcome, open};
+use session::{Outcome, ensure, open};
 
 const ROWS: i32 = 100;
 
 type Row = (i32, String, Option<Vec<u8>>, Option<i64>);
-
-fn ensure(holds: bool, what: impl Into<String>) -> Outcome {
-    if holds { Ok(()) } else { Err(what.into().into()) }
-}
 
 fn expected(key: i32, round: i64) -> Row {
     (key, format!("c{}", key % 3), Some(vec![key as u8; 400]), Some(round))

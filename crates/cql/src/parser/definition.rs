@@ -139,10 +139,10 @@ impl Parser<'_> {
                 .collect::<Parse<Vec<_>>>()
         };
         (table.partition_key, table.clustering) = (take(partition)?, take(clustering)?);
-        columns.sort_by(|a, b| a.0.name.cmp(&b.0.name));
         for (column, is_static) in columns {
             if is_static { table.statics.push(column) } else { table.regulars.push(column) }
         }
+        table.sort_values();
         table.counter = table.regulars.iter().any(|column| column.cql_type == "counter");
         self.table_options(&mut table)?;
         Ok(Definition::Table(name, Box::new(table)))

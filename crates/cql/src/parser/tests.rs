@@ -1,5 +1,6 @@
 //! Tests of what the parser keeps of a text; classification has its own table with planning.
 
+use crate::lexer::MOST_TOKENS;
 use crate::statement::*;
 
 fn select(text: &str) -> Select {
@@ -110,5 +111,29 @@ fn reserved_words_are_names_in_quotes_only() {
     for word in ["key", "values", "timestamp", "exists", "json", "ttl", "counter", "partition"] {
         let name = TableName { keyspace: None, name: word.into() };
         assert_eq!(parse(&format!("TRUNCATE {word}")).statement, Statement::Truncate(name));
+    }
+}
+
+#[test]
+fn a_text_that_begins_with_use_and_is_no_plain_use_is_told_apart() {
+    let ends = ";".repeat(MOST_TOKENS);
+    for text in [
+        format!("USE ks2{ends}"),
+        format!("/* ; */ uSe \"Ks\" {ends}"),
+        "-- a comment\rUSE table".into(),
+        "use ks; select * from t".into(),
+        "USE ks.t".into(),
+        "USE".into(),
+        "use ks2 \u{a0}".into(),
+        format!("USE {}", "k".repeat(70_000)),
+    ] {
+        let start: String = text.chars().take(40).collect();
+        assert_eq!(parse(&text).statement, Statement::OddUse, "{start}");
+    }
+    for text in ["USE ks2;;;", "use \"ks2\"", "USE/**/ks2 -- ends here\n"] {
+        assert_eq!(parse(text).statement, Statement::Use("ks2".into()), "{text}");
+    }
+    for text in [format!("TRUNCATE use {ends}"), "user ks2".into(), "\"use\" ks2".into()] {
+        assert!(matches!(parse(&text).statement, Statement::Unknown(_)));
     }
 }

@@ -14,5 +14,8 @@ pub(crate) fn parse(text: &str) -> Parsed {
             return Parsed::new(statement, parser.markers);
         }
     }
+    if tokens.first().is_some_and(|first| first.is_word("use")) {
+        return Parsed::new(Statement::OddUse, Vec::new());
+    }
     Parsed::new(Statement::Unknown(unknown::judge(tokens, more.rest())), Vec::new())
 }

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::bound_keys::{BoundKeys, KeyColumn, KeySource, KeyValues, MAX_BOUND_KEYS};
 use super::key::{KeyTemplate, PartitionTemplate};
 use super::{
-    Column, MAX_ROWS, NotCacheable, PassReason, Plan, Projected, ReadPlan, RowsPlan, SchemaView,
-    SlicePlan, Target, ValueSource, WriteKind, WritePlan,
+    Column, MAX_ROWS, Plan, Projected, ReadPlan, RowsPlan, SchemaView, SlicePlan, Target,
+    ValueSource, WriteKind, WritePlan,
 };
 use crate::statement::Marker;
 
@@ -18,12 +18,15 @@ impl Plan {
             Plan::CachedRead(read) => read.explain(),
             Plan::CachedSlice(slice) => slice.explain(),
             Plan::CachedRows(rows) => rows.explain(),
-            Plan::Read(reason, _) => format!("passed through: {}\n", reason.why()),
+            Plan::Read(reason, _) => reason.explain(),
             Plan::SystemRead(_) => {
                 "answered by Afterglow, with its own address in the place of the nodes'\n".into()
             }
             Plan::Use(keyspace) => {
                 format!("sets the connection's keyspace to {keyspace}, if the database has one\n")
+            }
+            Plan::OddUse => {
+                "refused: USE is taken with the name of a keyspace and nothing else\n".into()
             }
             Plan::Write(write) => write.explain(schema),
         }
@@ -117,7 +120,10 @@ impl SlicePlan {
         let _ = writeln!(
             out,
             "  a fill reads rows from the {end} one on at LOCAL_QUORUM, as far as \
-             --partition-unit-size allows; every write to the partition drops them"
+             --partition-unit-size allows\n  \
+             a write to the partition drops them before it is sent. After one of a single row they \
+             mostly come back with that row, under exclusive and without a ring; after any other \
+             the next read fills them"
         );
         if self.has_lists() {
             let _ = writeln!(
@@ -265,72 +271,6 @@ fn slots<'a>(slots: impl Iterator<Item = &'a ValueSource>) -> String {
 
 fn marker_name(marker: &Marker) -> String {
     marker.name.as_ref().map_or_else(|| "?".into(), |name| format!(":{name}"))
-}
-
-impl PassReason {
-    /// The reason as the end of a sentence.
-    pub fn why(self) -> &'static str {
-        match self {
-            PassReason::NotUnderstood => "it reads, but is not understood",
-            PassReason::List => "LIST reads roles and permissions, which are not cached",
-            PassReason::Describe => "DESCRIBE is the database's to answer",
-            PassReason::Keyspaces => NotCacheable::SystemTable.why(),
-            PassReason::UnknownTable => {
-                "the table is not in the schema, or it is not said in which keyspace it is"
-            }
-            PassReason::NotCacheable(reason) => reason.why(),
-            PassReason::UnknownColumn => "the table has no such column",
-            PassReason::NotOneRow => {
-                "only reads of one row, of a slice of one partition or of rows of several partitions are cached: one `=` for each column of the partition key, then `=` or `IN` for the first clustering columns or a range of the next; or the whole primary key, with `IN` for columns of the partition key"
-            }
-            PassReason::StaticColumns => {
-                "slices of tables with static columns are not cached: a partition of static values alone shows as a row"
-            }
-            PassReason::UnknownOrder => "the order of this clustering column's type is not certain",
-            PassReason::Expression => {
-                "only plain columns are cached, no functions, casts, elements or literals"
-            }
-            PassReason::UncertainLiteral => {
-                "a value of the key can be written in several ways, and which bytes the database makes of it is not certain; bind it"
-            }
-            PassReason::Json => "SELECT JSON is not cached",
-            PassReason::Distinct => "SELECT DISTINCT is not cached",
-            PassReason::Clause => {
-                "GROUP BY, ALLOW FILTERING, limits that are not positive, and ORDER BY other than the clustering order and its reverse are not cached"
-            }
-            PassReason::Bypass => "it asks to bypass the cache, or for a timeout of its own",
-            PassReason::OutdatedSchema => "the schema has changed and is being read again",
-            PassReason::UncertainBinds => "the database counts other markers than it has",
-        }
-    }
-}
-
-impl NotCacheable {
-    /// The reason as the end of a sentence.
-    pub fn why(self) -> &'static str {
-        match self {
-            NotCacheable::SystemTable => "system and virtual tables differ from node to node",
-            NotCacheable::WrittenByDatabase => {
-                "the database writes rows of it by itself, and no statement that Afterglow sees names them"
-            }
-            NotCacheable::View => {
-                "a materialized view changes some time after the write of its table was acknowledged"
-            }
-            NotCacheable::Counter => "counters are written more than read, and are not cached",
-            NotCacheable::MultiCellColumn => {
-                "it has a collection or user type that is not frozen, and only Cassandra 5.0 tells when their elements expire"
-            }
-            NotCacheable::CustomType => "it has a column whose type is a class of the server",
-            NotCacheable::MaskedColumn => {
-                "it has a masked column, which different roles see in different ways"
-            }
-            NotCacheable::CompactStorage => "it has compact storage",
-            NotCacheable::KeyType => {
-                "a column of its primary key has a type of which equal values can have different bytes (decimal, duration, collections, tuples, user types)"
-            }
-            NotCacheable::TooManyColumns => "it has too many columns",
-        }
-    }
 }
 
 #[cfg(test)]
@@ -494,6 +434,20 @@ mod tests {
         for text in ["UPDATE t SET v = null WHERE k = 1", "UPDATE t SET l = ? WHERE k = 1"] {
             let said = analyse(&parse(text), &schema, Some("s")).explain(&schema);
             assert!(!said.contains("put back"), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_would_change_it_and_what_becomes_of_a_slice_is_said() {
+        let script = "CREATE TABLE s.t (k int, c int, x int static, v int, PRIMARY KEY (k, c));
+            CREATE TABLE s.n (k int PRIMARY KEY, n counter);
+            CREATE TABLE s.f (k int, c int, v int, PRIMARY KEY (k, c));";
+        for (statement, words) in [
+            ("SELECT v FROM t WHERE k = 1", "to have it cached: read single rows"),
+            ("SELECT n FROM n WHERE k = 1", "nothing would change that: the database alone"),
+            ("SELECT v FROM f WHERE k = 1", "they mostly come back with that row, under exclusive"),
+        ] {
+            explained(script, statement, words);
         }
     }
 

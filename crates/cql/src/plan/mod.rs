@@ -22,6 +22,7 @@ mod named_keys;
 mod order;
 mod plain;
 mod read;
+mod reason;
 mod rows;
 mod schema;
 mod slice;
@@ -70,6 +71,9 @@ pub enum Plan {
     Read(PassReason, Option<Uuid>),
     /// `USE`: passed through; sets the session's keyspace when acknowledged.
     Use(String),
+    /// Begins with `USE`, and is no plain one: not to be executed, as nobody could tell in which
+    /// keyspace its connection is then.
+    OddUse,
     /// Anything that may change data: drop what its targets name, then pass it through.
     Write(WritePlan),
 }
@@ -84,7 +88,7 @@ impl Plan {
             Plan::CachedSlice(slice) => slice.weight(),
             Plan::CachedRows(rows) => rows.weight(),
             Plan::SystemRead(query) => weight::select(query.select()),
-            Plan::Read(..) => 0,
+            Plan::Read(..) | Plan::OddUse => 0,
             Plan::Use(keyspace) => weight::string(keyspace),
             Plan::Write(write) => write.weight(),
         };
@@ -120,6 +124,7 @@ pub fn analyse(parsed: &Parsed, schema: &dyn SchemaView, session_keyspace: Optio
         }
         Statement::Batch(batch) => Plan::Write(write::batch(batch, &context)),
         Statement::Use(keyspace) => Plan::Use(keyspace.clone()),
+        Statement::OddUse => Plan::OddUse,
         Statement::Truncate(table) => Plan::Write(write::truncate(table, &context)),
         Statement::Schema(change) => Plan::Write(write::schema_change(change, &context)),
         Statement::Access => Plan::Write(WritePlan::new(WriteKind::Access, Vec::new())),

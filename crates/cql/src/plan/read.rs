@@ -25,6 +25,8 @@ pub struct ReadPlan {
     pub projection: Vec<Projected>,
     /// Their names in the answer: the alias, or the column's own.
     pub names: Vec<String>,
+    /// How often the column is selected that is selected most often.
+    pub repeats: usize,
     /// Markers of `LIMIT` and `PER PARTITION LIMIT`; see [`ReadPlan::limits_allow`].
     pub limits: Vec<Marker>,
     /// How many values it takes.
@@ -42,9 +44,22 @@ impl ReadPlan {
             key: KeyTemplate { partition, clustering: Vec::new() },
             projection: Vec::new(),
             names: Vec::new(),
+            repeats: 1,
             limits: Vec::new(),
             binds: Binds::default(),
         }
+    }
+
+    /// A plan of what a statement selects of `table`: columns and their names.
+    pub(super) fn of(
+        table: Arc<TableSchema>,
+        key: KeyTemplate,
+        (projection, names): (Vec<Projected>, Vec<String>),
+        limits: Vec<Marker>,
+        binds: Binds,
+    ) -> ReadPlan {
+        let (fingerprint, repeats) = (table.fingerprint(), repeats(&projection));
+        ReadPlan { fingerprint, key, projection, names, repeats, limits, binds, table }
     }
 
     /// About how many bytes it takes; see [`Plan::weight`](super::Plan::weight).
@@ -159,7 +174,7 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<ReadPlan, Pas
         return Err(PassReason::Clause);
     }
     let table = cacheable_table(select, context)?;
-    let (projection, names) = project(&select.selectors, &table)?.into_iter().unzip();
+    let selected = project(&select.selectors, &table)?.into_iter().unzip();
     let equal = equalities(&select.relations, &table)?;
     if equal.len() != table.partition_key.len() + table.clustering.len() {
         return Err(PassReason::NotOneRow);
@@ -174,8 +189,15 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<ReadPlan, Pas
         partition: PartitionTemplate { table: table.id, parts: partition },
         clustering,
     };
-    let fingerprint = table.fingerprint();
-    Ok(ReadPlan { fingerprint, key, projection, names, limits, binds: context.binds, table })
+    Ok(ReadPlan::of(table, key, selected, limits, context.binds))
+}
+
+/// How often the column is selected that is selected most often: so often its bytes are in each
+/// row of the answer.
+fn repeats(projection: &[Projected]) -> usize {
+    let mut counts = HashMap::new();
+    projection.iter().for_each(|column| *counts.entry(*column).or_insert(0) += 1);
+    counts.into_values().max().unwrap_or(1)
 }
 
 /// The markers of its limits, or why it is passed through.

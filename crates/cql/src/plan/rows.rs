@@ -117,7 +117,7 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<RowsPlan, Pas
         return Err(PassReason::Clause);
     }
     let table = cacheable_table(select, context)?;
-    let (projection, names) = project(&select.selectors, &table)?.into_iter().unzip();
+    let selected = project(&select.selectors, &table)?.into_iter().unzip();
     let relations = comparisons(&select.relations)?;
     let keys = table.partition_key.len() + table.clustering.len();
     if relations.len() != keys || is_of_partition(&select.selectors, &table) {
@@ -137,9 +137,7 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<RowsPlan, Pas
         partition: PartitionTemplate { table: table.id, parts: Vec::new() },
         clustering: Vec::new(),
     };
-    let fingerprint = table.fingerprint();
-    let read =
-        ReadPlan { fingerprint, key, projection, names, limits, binds: context.binds, table };
+    let read = ReadPlan::of(table, key, selected, limits, context.binds);
     Ok(RowsPlan { read, partition, clustering, limit })
 }
 

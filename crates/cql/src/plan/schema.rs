@@ -86,7 +86,7 @@ pub struct TableSchema {
     pub clustering: Vec<Column>,
     /// Static columns.
     pub statics: Vec<Column>,
-    /// Regular columns in the order of `SELECT *`, that is sorted by name.
+    /// Regular columns in the order of `SELECT *`; see [`TableSchema::sort_values`].
     pub regulars: Vec<Column>,
     /// A counter table.
     pub counter: bool,
@@ -111,7 +111,7 @@ pub struct TableSchema {
 }
 
 /// One column of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Projected {
     /// The key column at this position of [`RowKey::columns`](super::RowKey::columns).
     Key(u16),
@@ -234,6 +234,16 @@ impl TableSchema {
         self.statics.iter().chain(&self.regulars)
     }
 
+    /// Brings the static and the regular columns to the order of `SELECT *`.
+    pub fn sort_values(&mut self) {
+        for columns in [&mut self.statics, &mut self.regulars] {
+            columns.sort_by(|a, b| a.name.cmp(&b.name));
+            if !columns.iter().all(|column| column.name.is_ascii()) {
+                *columns = merged(std::mem::take(columns));
+            }
+        }
+    }
+
     /// Name of a column of a projection, for comparing with the metadata that a server gives.
     pub fn name_of(&self, column: Projected) -> Option<&str> {
         let column = match column {
@@ -272,6 +282,26 @@ impl TableSchema {
     }
 }
 
+/// Columns that are sorted by their names, as Cassandra merges those of one cell with those of
+/// many: it takes bytes beyond ASCII for negative then.
+fn merged(columns: Vec<Column>) -> Vec<Column> {
+    let signed = |column: &Column| column.name.bytes().map(|byte| byte as i8).collect::<Vec<_>>();
+    let (many, one): (Vec<_>, Vec<_>) =
+        columns.into_iter().partition(|column| column.cells() == Cells::Many);
+    let (mut many, mut one) = (many.into_iter().peekable(), one.into_iter().peekable());
+    let mut all = Vec::new();
+    loop {
+        let takes_many = match (many.peek(), one.peek()) {
+            (Some(many), Some(one)) => signed(many) < signed(one),
+            (many, _) => many.is_some(),
+        };
+        match if takes_many { many.next() } else { one.next() } {
+            Some(column) => all.push(column),
+            None => return all,
+        }
+    }
+}
+
 struct Fnv(u64);
 
 impl Fnv {
@@ -302,5 +332,31 @@ impl NotCacheable {
             NotCacheable::KeyType => "key-type",
             NotCacheable::TooManyColumns => "too-many-columns",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_with_names_beyond_ascii_are_in_the_order_of_the_database() {
+        let sorted = |columns: &[(&str, &str)]| {
+            let column = |(name, cql_type): &(&str, &str)| Column::new(*name, *cql_type);
+            let mut table = TableSchema::new("ks".into(), "t".into(), Uuid::nil());
+            table.regulars = columns.iter().map(column).collect();
+            table.statics = table.regulars.clone();
+            table.sort_values();
+            assert_eq!(table.statics, table.regulars);
+            let name = |column: Column| column.name;
+            table.regulars.into_iter().map(name).collect::<Vec<_>>()
+        };
+        let (int, list) = ("int", "list<int>");
+        assert_eq!(sorted(&[("m", int), ("\u{e9}", int), ("a", int)]), ["a", "m", "\u{e9}"]);
+        assert_eq!(sorted(&[("m", list), ("\u{e9}", int)]), ["\u{e9}", "m"]);
+        assert_eq!(sorted(&[("z", int), ("a", int), ("\u{e9}", list)]), ["\u{e9}", "a", "z"]);
+        let mixed = [("z", list), ("\u{e9}", int), ("m", list), ("a", int), ("\u{4e2d}", int)];
+        assert_eq!(sorted(&mixed), ["a", "\u{e9}", "\u{4e2d}", "m", "z"]);
+        assert_eq!(sorted(&[("b", list), ("c", int), ("a", int)]), ["a", "b", "c"]);
     }
 }

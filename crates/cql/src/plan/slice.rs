@@ -305,7 +305,7 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<SlicePlan, Pa
     if counts && (has_limit(select) || !select.order.is_empty()) {
         return Err(PassReason::Clause);
     }
-    let (projection, names) = columns(select, &table)?;
+    let selected = columns(select, &table)?;
     // One a key column, and another for the other side of a range.
     if select.relations.len() > table.keys().count() + 1 {
         return Err(PassReason::NotOneRow);
@@ -333,10 +333,8 @@ pub(super) fn cached(select: &Select, context: &Context) -> Result<SlicePlan, Pa
         partition: PartitionTemplate { table: table.id, parts: partition },
         clustering: Vec::new(),
     };
-    let fingerprint = table.fingerprint();
     let limit = literal_limit(select);
-    let read =
-        ReadPlan { fingerprint, key, projection, names, limits, binds: context.binds, table };
+    let read = ReadPlan::of(table, key, selected, limits, context.binds);
     Ok(SlicePlan { read, reversed, prefix, range, limit })
 }
 

@@ -123,6 +123,7 @@ fn written(plan: &Plan) -> String {
         Plan::SystemRead(query) => format!("system {}", query.table().name()),
         Plan::Read(reason, _) => format!("pass {}", reason.label()),
         Plan::Use(keyspace) => format!("use {keyspace}"),
+        Plan::OddUse => "odd use".to_owned(),
         Plan::Write(write) => {
             let mut parts: Vec<String> = write.targets.iter().map(target).collect();
             parts.extend(write.conditional.then(|| "if".to_owned()));

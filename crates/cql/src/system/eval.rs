@@ -9,6 +9,10 @@ use crate::statement::{Literal, Marker, Operator, Relation, Selected, Term};
 
 type Row = Vec<Option<Vec<u8>>>;
 
+/// Longer answers are refused, unless all columns are asked for. Thousands of nodes with 256 tokens
+/// each are well below that.
+const MOST_BYTES: usize = 32 << 20;
+
 impl SystemQuery {
     /// Evaluates the query. `value` gives the bytes bound to a marker, `None` when null, unset or
     /// missing. A table that the backend does not have ([`SystemTables::has`]) is an error here.
@@ -23,6 +27,7 @@ impl SystemQuery {
         let tests = self.tests(table, tables, &value)?;
         let limit = self.limit(&value)?;
         let matching = table.rows.iter().filter(|row| tests.iter().all(|test| test.accepts(row)));
+        self.check_length(&outputs, matching.clone())?;
         let aggregated = outputs.iter().any(|output| matches!(output.source, Source::Count));
         let mut rows: Vec<Row> = if aggregated {
             vec![aggregate(&outputs, matching.collect())]
@@ -43,6 +48,25 @@ impl SystemQuery {
         let warning = if aggregated { self.aggregation_warning() } else { None };
         let rows = SystemRows { table: self.table, columns, rows, warning };
         Ok(if self.select.json { row_as_json(rows) } else { rows })
+    }
+
+    /// A text may select a column any number of times.
+    fn check_length<'r>(
+        &self,
+        outputs: &[Output],
+        matching: impl Iterator<Item = &'r Row>,
+    ) -> Result<(), SystemError> {
+        if self.select.selectors.is_empty() {
+            return Ok(());
+        }
+        let mut bytes = 0;
+        for row in matching {
+            bytes += outputs.iter().map(|output| output.bytes(row)).sum::<usize>();
+            if bytes > MOST_BYTES {
+                return Err(SystemError::Unsupported("so many columns"));
+            }
+        }
+        Ok(())
     }
 
     /// What a server warns of when more than one partition is counted.
@@ -248,6 +272,16 @@ impl Output {
             source: Source::Count,
             column: ResultColumn { name, type_option: TypeOption::bigint() },
         }
+    }
+
+    /// About what it takes in a row: a cell and the room of one, or its name and its value in JSON.
+    fn bytes(&self, row: &Row) -> usize {
+        const ROOM: usize = 48;
+        let value = match self.source {
+            Source::Column(at) => row[at].as_ref().map_or(0, Vec::len),
+            Source::Count => 8,
+        };
+        ROOM + self.column.name.len() + value
     }
 
     fn of(&self, row: &Row) -> Option<Vec<u8>> {

@@ -277,3 +277,19 @@ fn column_sets_follow_the_release() {
     let local = default_columns(SystemTable::Local, "5.0.5").unwrap();
     assert_eq!(local.last().unwrap().type_option, TypeOption::new([0, 0x21, 0, 0x0c, 0, 0x03]));
 }
+
+#[test]
+fn a_column_that_is_selected_very_often_is_refused_where_the_answer_is_too_long() {
+    let peers: Vec<Peer> = (1..=20).map(peer).collect();
+    let all = tables("5.0.5", &peers);
+    let ask = |count: usize, what: &str, json: &str| {
+        let text = format!("SELECT {json} {} FROM system.peers", vec![what; count].join(","));
+        ask_bound(&all, &text, &[]).map(|rows| rows.rows.len())
+    };
+    assert_eq!(ask(100, "tokens", ""), Ok(20));
+    let refused = Err(SystemError::Unsupported("so many columns"));
+    assert_eq!(ask(50_000, "tokens", ""), refused);
+    assert_eq!(ask(50_000, "preferred_ip", ""), refused, "nulls take room too");
+    let alias = format!("rack AS \"{}\"", "x".repeat(20_000));
+    assert_eq!(ask(100, &alias, "JSON"), refused, "each row has the names");
+}

@@ -2,6 +2,9 @@
 //! than the recorded one.
 
 use super::server::Server;
+use crate::decoder::{Decoded, Decoder, Parting};
+use crate::request::Request;
+use crate::text;
 
 fn say(server: &mut Server, text: &str) -> String {
     String::from_utf8(server.send(text.as_bytes())).unwrap()
@@ -237,4 +240,60 @@ fn a_touch_has_no_value_so_that_nobody_has_one_kept_for_it() {
         assert_eq!(answer.get(6..8), Some(&[0, 4][..]), "{opcode:#x}: it waits for the value");
         assert!(server.closed, "{opcode:#x}");
     }
+}
+
+/// There may be hundreds of thousands, and a line comes again whenever its answers wait for room.
+#[test]
+fn the_keys_of_a_line_that_comes_again_are_not_looked_at_again() {
+    let line = format!("get{} last\r\nget {}\r\n", " key".repeat(1000), "k".repeat(251));
+    let mut decoder = Decoder::new(1 << 20, false);
+    text::take_looked_at();
+    let mut len = 0;
+    for n in 0..50 {
+        let Decoded::Request(whole, Request::Retrieve { keys, .. }) = decoder.next(line.as_bytes())
+        else {
+            panic!("a get, try {n}")
+        };
+        // As far as it was answered.
+        let end = 4 * n;
+        let behind: Vec<(usize, &[u8])> = keys.behind(end).collect();
+        assert_eq!((behind.len(), behind[0]), (1001 - n, (end + 4, &b"key"[..])));
+        assert_eq!(behind.last(), Some(&(4005, &b"last"[..])));
+        len = whole;
+        decoder.undo();
+    }
+    assert_eq!(text::take_looked_at(), 1001);
+    assert!(matches!(decoder.next(line.as_bytes()), Decoded::Request(..)));
+    // The next line is another. Its answer may have to wait too.
+    for _ in 0..2 {
+        let next = decoder.next(&line.as_bytes()[len..]);
+        let Decoded::Request(_, Request::Answer { bytes, .. }) = next else {
+            panic!("a key that is too long")
+        };
+        assert_eq!(&*bytes, b"CLIENT_ERROR bad command line format\r\n");
+        decoder.undo();
+    }
+}
+
+/// What comes behind a value in parts begins a line of its own.
+#[test]
+fn a_part_that_comes_again_hides_no_line_behind_it() {
+    let input = b"set k 0 0 4\r\nabcd\r\nmn\r\nget a\r\n";
+    let parting = Parting { above: 0, part: 2 };
+    let mut decoder = Decoder::new(1 << 20, false).parting(parting);
+    let (mut at, mut requests) = (0, Vec::new());
+    while at < input.len() {
+        let decoded = decoder.next(&input[at..]);
+        let text = format!("{decoded:?}");
+        // Each comes twice.
+        decoder.undo();
+        assert_eq!(format!("{:?}", decoder.next(&input[at..])), text);
+        at += match decoded {
+            Decoded::Request(len, _) | Decoded::Begin(len, ..) | Decoded::End(len, _) => len,
+            Decoded::Part(part) => part.len(),
+            other => panic!("{other:?}"),
+        };
+        requests.push(text.split('(').next().unwrap().to_owned());
+    }
+    assert_eq!(requests, ["Begin", "Part", "Part", "End", "Request", "Request"]);
 }

@@ -87,7 +87,8 @@ impl Custody {
             writes: Vec::new(),
             dirty: self.dirty.of(number),
         };
-        let held = self.gates.held().map(|(scope, until)| (None, scope, until));
+        let tokens = map.tokens_of(usize::from(number));
+        let held = self.gates.held(tokens).map(|(scope, until)| (None, scope, until));
         let written = self.permits.open().map(|(key, scope, until)| (Some(key), scope, until));
         for (write, scope, until) in held.chain(written).filter(|(.., until)| *until > now) {
             let left = until - now;

@@ -54,6 +54,8 @@ pub struct Alone {
     /// How many writes of others it has granted.
     pub granted: usize,
     pub wanted: usize,
+    /// How often it has asked for a newer map.
+    pub maps_wanted: usize,
     /// What it has told of shards that it hands over.
     pub parted: Vec<Vec<ShardState>>,
     /// Whom it has told how a write ended that it had handed over.
@@ -93,6 +95,7 @@ impl Alone {
             promised,
             granted,
             wanted: 0,
+            maps_wanted: 0,
             parted: Vec::new(),
             passed_on: Vec::new(),
             asked_for: Vec::new(),
@@ -143,6 +146,7 @@ impl Alone {
                 Message::Pong { promise, .. } => self.promised.push(promise),
                 Message::Grant { .. } => self.granted += 1,
                 Message::HandoverWanted { .. } => self.wanted += 1,
+                Message::MapWanted => self.maps_wanted += 1,
                 Message::Handover { states, .. } => self.parted.push(states),
                 Message::Ended { outcome, .. } => self.passed_on.push((to, outcome)),
                 Message::EndWanted { numbers, .. } => self.asked_for.push((to, numbers)),

@@ -15,7 +15,7 @@ impl Member {
     /// Time has passed. To be called some twenty times a second.
     pub fn tick(&mut self, io: &mut Io<'_>) {
         self.takeover.tick(io.now);
-        self.custody.tick(io.now, io.rows);
+        self.custody.tick(io.now, &self.config, io.rows);
         let after = self.config.transaction;
         if let Some(map) = self.transactions.overdue(io.now, after) {
             self.transactions.unknown(&map);
@@ -229,5 +229,51 @@ impl Member {
             }
         }
         self.send_all(out, io);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::alone::{Alone, ME, OTHER, TICK, map};
+    use super::*;
+    use crate::config::Config;
+
+    /// It confirms nothing, and a joiner has no lease before a read does.
+    #[test]
+    fn a_read_that_a_newer_map_overtakes_is_repeated_at_once() {
+        let mut member = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+        member.run(4 * TICK);
+        let old = member.map.clone();
+        member.map = Arc::new(old.next());
+        let newer = member.map.clone();
+        member.act(|member, io| {
+            (member.reads.due, member.reads.under_way) = (io.now, None);
+            member.read_map(io);
+            let sent = member.reads.next;
+            member.adopt(newer, io);
+            io.actions.clear();
+            member.map_read(sent, Some(old), io);
+            assert_eq!(member.map_loss(), None);
+        });
+        let before = member.now;
+        member.run(TICK);
+        assert!(member.member.confirmed() > Some(before), "{:?}", member.member.confirmed());
+    }
+
+    #[test]
+    fn an_instance_asks_for_shards_once_the_members_have_been_the_same_for_a_while() {
+        let mut before = map(&[(OTHER, "a"), (ME, "a")]);
+        before.members[0].profile.weight = 0;
+        let mut member = Alone::new("a", before);
+        let wait = Config::default().stable / 10;
+        member.run(wait - 10 * TICK);
+        assert!(member.member.is_active());
+        assert_eq!(member.wanted, 0, "others may come");
+        // Others have moved shards meanwhile.
+        member.map = Arc::new(member.map.next());
+        let moved = member.map.clone();
+        member.say(OTHER, Message::MapIs(moved));
+        member.run(20 * TICK);
+        assert_ne!(member.wanted, 0, "its members are the same");
     }
 }

@@ -27,6 +27,9 @@ use crate::map::{Map, Standing};
 use crate::takeover::Suspicion;
 use crate::{placement, settings};
 
+/// An attempt to join that was made before so many others is not applied any more.
+const MOST_TRIED: usize = 256;
+
 impl Member {
     /// Begins the transaction that is called for. After one of unknown outcome the map is read
     /// first.
@@ -74,6 +77,9 @@ impl Member {
         // A fresh one for every attempt. An attempt of unknown outcome may still apply. What others
         // then know of its incarnation must not be taken for knowledge of this one.
         let incarnation = io.incarnation();
+        if self.tried.len() == MOST_TRIED {
+            self.tried.remove(0);
+        }
         self.tried.push(incarnation);
         let mut next = map.next();
         if map.version == 0 {

@@ -208,6 +208,37 @@ fn whoever_was_leaving_when_it_was_killed_is_a_member_again_and_knows_it() {
     assert!(plain.member.is_active() && !plain.member.has_given_up_leaving());
 }
 
+#[test]
+fn whoever_is_accused_joins_again_under_another_incarnation() {
+    let mut ours = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+    ours.run(4 * TICK);
+    let before = ours.member.identity().expect("a member");
+    let mut accused = ours.map.next();
+    accused.accuse(before);
+    ours.map = Arc::new(accused);
+    ours.say(OTHER, Message::MapIs(ours.map.clone()));
+    assert_eq!(ours.member.lease_end(), 0);
+    ours.run(5_000_000);
+    assert!(ours.member.identity().is_some_and(|after| after != before));
+}
+
+#[test]
+fn whoever_leaves_is_a_member_until_its_shards_have_gone() {
+    let mut before = map(&[(OTHER, "a"), (ME, "a")]);
+    before.give(0, Some(ME));
+    let mut ours = Alone::new("a", before);
+    ours.run(70_000_000);
+    ours.member.leave();
+    ours.run(5_000_000);
+    assert!(ours.map.entry(ME).is_some_and(|entry| entry.leaving), "nobody has asked for them");
+    let mut gone = ours.map.next();
+    gone.give(0, Some(OTHER));
+    ours.map = Arc::new(gone);
+    ours.say(OTHER, Message::MapIs(ours.map.clone()));
+    ours.run(5_000_000);
+    assert_eq!(ours.map.entry(ME), None);
+}
+
 /// Its transaction would get no answer, and until it has one the other gets no promise.
 #[test]
 fn a_member_without_the_database_goes_on_to_promise_whom_it_would_accuse() {

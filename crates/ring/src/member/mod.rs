@@ -7,7 +7,7 @@
 //! | reads and writes of clients, rows of the database | [`serve`] |
 //!
 //! [`judge`] decides which transaction to begin, [`adopt`] what a newer map changes. [`hand_over`]
-//! gives shards to other members.
+//! gives shards to other members. [`report`] is what an operator sees of leases and moves.
 //! [`Lease`](crate::lease) decides whether it may serve.
 
 mod adopt;
@@ -17,7 +17,10 @@ mod clock;
 mod hand_over;
 mod judge;
 mod receive;
+mod report;
 mod serve;
+
+pub use self::report::{MoveStep, PeerLease, RingReport, ShardMove};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -68,8 +71,10 @@ pub struct Member {
     fills_up: bool,
     /// Who we are in it.
     me: Option<Identity>,
-    /// The incarnations that this process has tried to become.
+    /// The incarnations that this process has tried to become, the last of them.
     tried: Vec<Incarnation>,
+    /// Of which version a map was last asked for, and when.
+    map_wanted: (u64, Time),
     /// Whether this process has been a member.
     had_place: bool,
     leaving: bool,
@@ -166,6 +171,7 @@ impl Member {
             fills_up: false,
             me: None,
             tried: Vec::new(),
+            map_wanted: (0, 0),
             had_place: false,
             leaving: false,
             was_leaving: false,
@@ -179,7 +185,7 @@ impl Member {
             next_ping: io.now,
             lease: Lease::default(),
             promises: Promises::default(),
-            takeover: Takeover::default(),
+            takeover: Takeover::begin(io.now),
             sight: Sight::default(),
             drifts: Drifts::default(),
             join: Join::default(),
@@ -416,7 +422,7 @@ impl Member {
     /// Moves the version on, as another member's change of the map does.
     pub fn move_on(&mut self, io: &mut Io<'_>) {
         let Some(map) = self.map.clone().filter(|_| self.active_me().is_some()) else { return };
-        if !self.transactions.is_busy() {
+        if !self.transactions.is_busy() && self.reads.loss.is_none() {
             let next = Arc::new(map.next());
             let id = self.transactions.begin(next.clone(), io.now);
             io.actions.push(Action::Transact { id, map: next });

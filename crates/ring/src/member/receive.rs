@@ -148,15 +148,28 @@ impl Member {
         self.judge(io);
     }
 
-    /// Whoever has the older map fetches the newer.
+    /// Whoever has the older map fetches the newer: once in a while, since each message of a busy
+    /// member says that it is newer.
     pub(super) fn compare_versions(&mut self, from: MemberId, version: u64, io: &mut Io<'_>) {
-        if version > self.version() && self.map.is_some() {
+        if version <= self.version() || self.map.is_none() {
+            return;
+        }
+        let (asked_for, at) = self.map_wanted;
+        if asked_for < version || io.now >= at + self.config.retry {
+            self.map_wanted = (version, io.now);
             self.send(from, Message::MapWanted, io);
         }
     }
 
+    /// PING is answered only while time passes here, or the lease has not ended. A member whose
+    /// keeper hangs has no lease soon and grants nothing; if it answered, nobody would take its
+    /// shards. While it has the lease it serves them, however late its keeper is.
     fn pinged(&mut self, envelope: &Envelope, io: &mut Io<'_>) {
         let Message::Ping { hash, sent } = envelope.message else { return };
+        if self.takeover.stands_still(io.now) && io.now >= self.lease.end() {
+            coverage_mark!(StandsStill);
+            return;
+        }
         self.compare_versions(envelope.from, envelope.version, io);
         let whom = envelope.sender();
         // Two maps of one version are of two rings: somebody has made the row anew.
@@ -240,5 +253,77 @@ impl Member {
         };
         self.compare_versions(envelope.from, version, io);
         self.send(envelope.from, answer, io);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::alone::{Alone, ME, OTHER, TICK, map};
+    use super::*;
+
+    /// Somebody has put another map there: who owns what is not the same for both.
+    #[test]
+    fn whoever_has_another_map_of_the_same_version_is_promised_nothing() {
+        let mut member = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+        member.run(4 * TICK);
+        let (hash, sent) = (member.map.fingerprint(), member.now);
+        for hash in [hash, hash + 1] {
+            member.say(OTHER, Message::Ping { hash, sent });
+        }
+        assert_eq!(member.promised, [true, false]);
+    }
+
+    #[test]
+    fn whoever_is_no_member_promises_nothing() {
+        let mut outside = map(&[(OTHER, "a")]);
+        outside.version += 1;
+        let mut member = Alone::new("b", outside);
+        member.run(4 * TICK);
+        let (hash, sent) = (member.map.fingerprint(), member.now);
+        member.say(OTHER, Message::Ping { hash, sent });
+        assert_eq!((member.member.is_active(), &member.promised[..]), (false, &[false][..]));
+    }
+
+    /// Its thread hangs in a call of the system. Others bring it messages. If it answered, nobody
+    /// would take its shards, though it has no lease and grants nothing.
+    #[test]
+    fn a_member_for_which_no_time_passes_answers_no_ping() {
+        let mut ours = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+        ours.run(4 * TICK);
+        let ping = |ours: &Alone| Message::Ping { hash: ours.map.fingerprint(), sent: ours.now };
+        ours.say(OTHER, ping(&ours));
+        assert_eq!(ours.promised, [true]);
+        ours.now = ours.member.lease_end() - 1;
+        ours.say(OTHER, ping(&ours));
+        assert_eq!(ours.promised, [true, true], "it serves still");
+        ours.now += 1;
+        ours.say(OTHER, ping(&ours));
+        assert_eq!(ours.promised, [true, true]);
+        ours.run(TICK);
+        ours.say(OTHER, ping(&ours));
+        assert_eq!(ours.promised, [true, true, true]);
+    }
+
+    /// Each message of a busy member says that its map is newer. A map has tens of kilobytes.
+    #[test]
+    fn a_newer_map_is_asked_for_once_in_a_while() {
+        let mut ours = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+        ours.run(4 * TICK);
+        // The database does not answer, so it cannot be read there.
+        (ours.sees, ours.answers) = (false, false);
+        let end = |ours: &mut Alone, version| {
+            let mut map = Map::clone(&ours.map);
+            map.version = version;
+            ours.map = Arc::new(map);
+            ours.say(OTHER, Message::Refused { to: ours.member.life(), number: 1, attempt: 1 });
+        };
+        let version = ours.map.version;
+        (0..100).for_each(|_| end(&mut ours, version + 1));
+        assert_eq!(ours.maps_wanted, 1);
+        end(&mut ours, version + 2);
+        assert_eq!(ours.maps_wanted, 2, "a newer one still");
+        ours.run(5 * TICK);
+        end(&mut ours, version + 2);
+        assert_eq!(ours.maps_wanted, 3, "the answer may be lost");
     }
 }

@@ -158,7 +158,7 @@ impl World {
         if self.nodes[at].slow_map > self.now {
             delay += self.random.between(800, 2_400) * MS;
         }
-        let map = self.database.map.clone();
+        let map = self.database.read_map(self.now, &mut self.random);
         let answer = Input::MapRead(id, Some(map));
         self.queue.push(self.now + delay, Event::Input(at, Some(life), answer));
     }

@@ -4,6 +4,7 @@
 //!   nobody can write the rows of an owner without a lease. Where there are two, the other may
 //!   stand still for a moment. The one without the database must not try to put it out.
 //! - One loses all other members, is put out, and joins again alone.
+//! - The keeper of one hangs: no time passes for it, while messages to it are still handled.
 //! - All lose the database, for about as long as a lease lasts, or once more. Nobody is put out.
 //!
 //! The others are never put out, then or when the trouble is over. Where one alone is in trouble,
@@ -40,6 +41,10 @@ pub fn lengthen_some(plan: &mut Plan, permille: u64) {
             let time = random.between(0, confirm / MS) * MS;
             (Fault::Outage { time }, time)
         }
+        _ if random.permille(300) => {
+            let time = random.between(500, 9_000) * MS;
+            (Fault::Hang { time }, time)
+        }
         _ => (Fault::Blind { time: 2 * confirm }, 2 * confirm),
     };
     plan.faults.push((plan.end, fault));
@@ -56,7 +61,9 @@ fn most_win(config: &Config) -> bool {
 impl World {
     /// A member with a lease loses the database.
     pub fn blind(&mut self, time: Time) {
-        let Some(alone) = self.spare_others(2, time) else { return };
+        // It is put out no earlier than it may have the database again.
+        let within = MOVES_WITHIN + self.plan.config.recovers();
+        let Some(alone) = self.spare_others(2, time, within) else { return };
         self.nodes[alone].no_database = self.now + time;
         let Some(spared) = &mut self.spared else { return };
         let &[other] = &spared.others[..] else { return };
@@ -68,11 +75,18 @@ impl World {
 
     /// A member with a lease loses all others, who are two at least.
     pub fn isolate(&mut self, time: Time) {
-        if let Some(alone) = self.spare_others(3, time) {
+        if let Some(alone) = self.spare_others(3, time, MOVES_WITHIN) {
             let until = self.now + time;
             for other in (0..self.nodes.len()).filter(|other| *other != alone) {
                 self.cuts.extend([(alone, other, until), (other, alone, until)]);
             }
+        }
+    }
+
+    /// The keeper of a member with a lease hangs.
+    pub fn hang(&mut self, time: Time) {
+        if let Some(alone) = self.spare_others(2, time, MOVES_WITHIN) {
+            self.nodes[alone].hangs = self.now + time;
         }
     }
 
@@ -88,7 +102,8 @@ impl World {
         }
         let others = self.leading();
         let until = until + MOVES_WITHIN;
-        self.spared = Some(Spared { until, others, since: Vec::new(), lapses: None });
+        let within = MOVES_WITHIN;
+        self.spared = Some(Spared { until, others, since: Vec::new(), within, lapses: None });
     }
 
     /// The members that have a lease and stay.
@@ -103,8 +118,8 @@ impl World {
     }
 
     /// Who is to be in trouble, if there are so many with a lease. From now on the others are
-    /// looked at.
-    fn spare_others(&mut self, least: usize, time: Time) -> Option<usize> {
+    /// looked at: `within` that time each shard has an owner with a lease again.
+    fn spare_others(&mut self, least: usize, time: Time, within: Time) -> Option<usize> {
         let mut others = self.leading();
         if others.len() < least {
             return None;
@@ -113,7 +128,7 @@ impl World {
         self.say(|| format!("m{alone} is alone in trouble"));
         let until = self.now + time + MOVES_WITHIN;
         let since = vec![None; self.plan.config.shards];
-        self.spared = Some(Spared { until, others, since, lapses: None });
+        self.spared = Some(Spared { until, others, since, within, lapses: None });
         Some(alone)
     }
 
@@ -138,8 +153,6 @@ impl World {
         if self.spared.as_ref().is_none_or(is_over) {
             return;
         }
-        // A member that has lost the database is put out no earlier than it may have it again.
-        let within = MOVES_WITHIN + self.plan.config.recovers();
         let (now, servers, map) = (self.now, self.servers(), self.database.map.clone());
         let leading = self.leading();
         let Some(spared) = &mut self.spared else { return };
@@ -160,7 +173,7 @@ impl World {
             let began = *since.get_or_insert(now);
             if !by.is_empty() {
                 *since = None;
-            } else if now >= began + within {
+            } else if now >= began + spared.within {
                 self.wrong = Some(format!("nobody serves shard {shard}, as one is in trouble"));
             }
         }

@@ -129,7 +129,7 @@ impl World {
     }
 
     /// With faults ended, a change of the map reaches all living members in time. Who has started
-    /// since then has not read it yet.
+    /// since then, or hung, has not read it yet.
     fn check_version(&mut self) {
         if self.now < self.plan.heal + 2_000 * MS || !self.plan.judged {
             return;
@@ -138,7 +138,8 @@ impl World {
             Some((by, version)) if self.now >= by => {
                 self.version = None;
                 let is_late = |(at, member): &(usize, &Member)| {
-                    self.nodes[*at].started + REACHES <= by
+                    let node = &self.nodes[*at];
+                    node.started.max(node.hangs) + REACHES <= by
                         && member.map().is_none_or(|map| map.version < version)
                 };
                 let late = self.running().find(is_late);

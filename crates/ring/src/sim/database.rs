@@ -24,6 +24,8 @@ pub struct Database {
     pub map: Arc<Map>,
     /// The maps before it, the oldest first.
     before: VecDeque<Arc<Map>>,
+    /// What nodes may show that have not heard that it was dropped, and until when.
+    lagging: Option<(Arc<Map>, Time)>,
     rows: Vec<Replicas>,
     /// How many replicas the keyspace has.
     pub copies: usize,
@@ -34,8 +36,9 @@ pub struct Database {
 impl Database {
     pub fn new(shards: usize, rows: usize) -> Self {
         let map = Arc::new(Map::empty(shards));
-        let before = VecDeque::new();
-        Self { map, before, rows: vec![Replicas::default(); rows], copies: COPIES, schema: 1 }
+        let (before, lagging) = (VecDeque::new(), None);
+        let rows = vec![Replicas::default(); rows];
+        Self { map, before, lagging, rows, copies: COPIES, schema: 1 }
     }
 
     /// Compare-and-set of the map.
@@ -58,6 +61,20 @@ impl Database {
     /// Somebody empties the row.
     pub fn empty(&mut self, shards: usize) {
         self.map = Arc::new(Map::empty(shards));
+    }
+
+    /// Somebody drops its table. Some nodes hear of that later.
+    pub fn drop_table(&mut self, shards: usize, heard: Time) {
+        self.lagging = Some((self.map.clone(), heard));
+        self.empty(shards);
+    }
+
+    /// The map, as the node that is asked knows it.
+    pub fn read_map(&self, now: Time, random: &mut SimRandom) -> Arc<Map> {
+        match &self.lagging {
+            Some((map, heard)) if now < *heard && random.permille(500) => map.clone(),
+            _ => self.map.clone(),
+        }
     }
 
     /// A write arrives at each replica at a time of its own: when it is acknowledged.

@@ -57,6 +57,7 @@ impl World {
             }
             Fault::Outsider { time } => self.outsider(time),
             Fault::Blind { time } => self.blind(time),
+            Fault::Hang { time } => self.hang(time),
             Fault::Bereave => self.bereave(),
             Fault::StopAsking => self.stop_asking(),
             Fault::MoveWritten => self.move_written(),

@@ -39,7 +39,7 @@ impl World {
         let shard = self.database.map.shard_of(token);
         let owner = self.database.map.shards[shard].owner.map(|owner| owner.0 as usize);
         let takers: Vec<_> = leading.iter().copied().filter(|at| Some(*at) != owner).collect();
-        let is_touched = self.holder(HOT).is_some() || self.is_written(HOT);
+        let is_touched = self.is_held(HOT) || self.is_written(HOT);
         if takers.is_empty() || takers.len() == leading.len() || is_touched {
             return;
         }
@@ -73,6 +73,14 @@ impl World {
     fn is_written(&self, row: usize) -> bool {
         let scope = Scope::Token(self.plan.tokens[row]);
         self.running().any(|(_, member)| member.custody().is_written(scope))
+    }
+
+    /// Whether a member does not fill the row because of a write that is over. Who had its shard
+    /// before may have a hold that ends later on its clock, and the shard may come back to it.
+    fn is_held(&self, row: usize) -> bool {
+        let scope = Scope::Token(self.plan.tokens[row]);
+        self.running()
+            .any(|(at, member)| member.custody().is_held(scope, self.nodes[at].clock(self.now)))
     }
 
     /// The row's owner, if it does not fill the row because of a write that is over.

@@ -162,6 +162,8 @@ pub struct Node {
     pub started: Time,
     /// Until when it stands still.
     pub paused: Time,
+    /// Until when no time passes for its member: its keeper hangs.
+    pub hangs: Time,
     /// What it will do first when it goes on.
     pub undone: VecDeque<Action>,
     pub inbox: VecDeque<Input>,
@@ -199,6 +201,7 @@ impl Node {
             life: 0,
             started: 0,
             paused: 0,
+            hangs: 0,
             undone: VecDeque::new(),
             inbox: VecDeque::new(),
             queued: 0,

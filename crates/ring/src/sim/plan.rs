@@ -63,6 +63,7 @@ pub fn config(random: &mut SimRandom) -> Config {
         silence: silence * MS,
         rank_step: random.pick(&[20, 100]) * MS,
         hold: random.pick(&[5, 7_000]) * MS,
+        holds: 1 << 18,
         probe: 400 * MS,
         deserted: 2_000 * MS,
         transaction: 900 * MS,

@@ -132,6 +132,10 @@ pub enum Fault {
     Blind {
         time: Time,
     },
+    /// The keeper of a member hangs, in the calm.
+    Hang {
+        time: Time,
+    },
     /// All lose the database, in the calm.
     Outage {
         time: Time,

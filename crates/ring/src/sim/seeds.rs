@@ -14,7 +14,7 @@ use super::wild::wild;
 /// third is wild. In some of all a row moves while it is written, in some one member alone is in
 /// trouble at the end, in some all but one leave, in some one stops, in some the database loses the
 /// map. Some fill weak shards, as the server does, where only what was acknowledged is judged and
-/// no write is weak.
+/// no write is weak. Some remember no more than one hold of a partition.
 pub fn plan_of(seed: u64) -> Plan {
     let mut plan = match seed {
         _ if seed % 8 == 6 => changing(seed),
@@ -27,6 +27,9 @@ pub fn plan_of(seed: u64) -> Plan {
     stop_some(&mut plan);
     forget_some(&mut plan);
     let fills = seed % 4 == 3 || seed % 16 == 6;
+    if seed % 5 == 4 {
+        plan.config.holds = 1;
+    }
     plan.config.weak_fills = plan.grows || fills && plan.config.hold < plan.config.lease;
     plan
 }

@@ -46,6 +46,8 @@ pub struct Spared {
     pub until: Time,
     pub others: Vec<usize>,
     pub since: Vec<Option<Time>>,
+    /// For how long a shard may have none.
+    pub within: Time,
     /// For how long one of the others may be without a lease, where that is judged, and since when
     /// it is.
     pub lapses: Option<(Time, Option<Time>)>,
@@ -58,6 +60,15 @@ pub struct Refusal {
     pub until: Time,
     /// How often each process has tried since.
     pub tried: BTreeMap<(usize, u64), u64>,
+}
+
+/// The database has lost the map.
+#[derive(Debug)]
+pub struct Forgotten {
+    /// The version that it had.
+    pub version: u64,
+    /// When whoever comes founds a ring.
+    pub founding: Founding,
 }
 
 /// Writes that were refused at a stop, and when their owners have heard of that.
@@ -98,8 +109,8 @@ pub struct World {
     pub untroubled: Option<(Time, Vec<usize>)>,
     /// Until when somebody must be there, because the only owner has died.
     pub bereaved_until: Time,
-    /// The version of the map that the database has lost.
-    pub forgotten: Option<u64>,
+    /// Set once the database has lost the map.
+    pub forgotten: Option<Forgotten>,
     /// Set when a member stops in the calm.
     pub refused_writes: RefusedWrites,
     /// When a row that moves while it is written must not be held any more.
@@ -249,15 +260,14 @@ impl World {
         let profile = Profile { weight, settings: settings(caches), ..Profile::default() };
         let (config, schema) = (self.config.clone(), SchemaVersion(self.nodes[at].heard));
         let id = MemberId(at as u64);
-        // Its operator has the lease's row say that there was a ring.
-        let after_leases = self.forgotten.is_some();
+        let founding = self.forgotten.as_ref().map(|forgotten| forgotten.founding);
         self.say(|| format!("m{at} starts, state lost: {lost}"));
         self.nodes[at].started = self.now;
         let member = self.with(at, |_, io| {
             let mut member = Member::start(id, profile, config, durable, io);
             member.set_schema(schema);
-            if after_leases {
-                member.set_founding(Founding::AfterLeases);
+            if let Some(founding) = founding {
+                member.set_founding(founding);
             }
             member
         });
@@ -314,6 +324,9 @@ impl World {
         if matches!(input, Input::Tick) {
             let life = self.nodes[at].life;
             self.queue.push(self.now + TICK, Event::Input(at, Some(life), Input::Tick));
+            if self.nodes[at].hangs > self.now {
+                return;
+            }
         }
         self.with(at, |member, io| {
             let Some(member) = member else { return };
@@ -330,6 +343,7 @@ impl World {
                 Input::Refuse => member.refuse_waiting(0, io),
                 Input::Want(shard) => member.want(shard, io),
                 Input::MoveOn => member.move_on(io),
+                Input::Doubt(is_gone) => member.doubt_map(is_gone, io),
                 Input::Policy(_) | Input::Heard(_) => {}
             }
         });

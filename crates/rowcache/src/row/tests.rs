@@ -87,6 +87,29 @@ fn a_filled_row_answers_any_projection() {
 }
 
 #[test]
+fn a_row_is_never_longer_in_an_answer_than_it_says() {
+    let row = [Some(&ONE[..]), Some(b"p"), Some(b"c"), Some(b"\0\0\0\x09"), Some(&TIME), None];
+    let row = [&row[..], &[Some(&b"long"[..]), Some(&TIME), None]].concat();
+    for selection in ["*", "w", "w, w, w", "k, c", "w, k, w, \"from\", w, c, \"K2\", \"K2\""] {
+        let (key, plan) = read(selection);
+        let most = |rows: &[Vec<Option<&[u8]>>]| {
+            let filled = read_fill(&plan.table, plan.fingerprint, &key, rows, 1000).unwrap();
+            let (stored, mut out) = (StoredRow::decode(&filled.bytes).unwrap(), Vec::new());
+            stored.write_cells(&key, &plan.projection, &mut out);
+            let most = stored.most_bytes(&key, &plan);
+            assert!(out.len() <= most, "{selection}: {} of {most}", out.len());
+            most
+        };
+        assert_eq!(most(&[]), 0);
+        let once = row.iter().flatten().map(|cell| cell.len()).sum::<usize>() + 64;
+        assert!(
+            most(std::slice::from_ref(&row)) <= plan.repeats * once,
+            "{selection}: it is no wild guess"
+        );
+    }
+}
+
+#[test]
 fn a_row_that_does_not_exist_answers_no_rows() {
     let (key, plan) = read("*");
     let filled = read_fill(&plan.table, plan.fingerprint, &key, &[], 1000).unwrap();

@@ -109,6 +109,28 @@ fn the_query_asks_for_the_order_and_binds_the_limit() {
 }
 
 #[test]
+fn rows_are_never_longer_in_an_answer_than_they_say() {
+    let unit = filled(&five(), ASKED).unwrap().bytes;
+    let unit = StoredUnit::decode(&unit).unwrap();
+    for columns in ["*", "v", "v, v, v", "k, k, k, k", "count(*)", "w, w, d, k, v, v"] {
+        for rest in ["", "LIMIT 2", "AND c > 9"] {
+            if columns == "count(*)" && rest == "LIMIT 2" {
+                continue;
+            }
+            let (plan, key, slice) = slice_of(columns, rest);
+            let answer = unit.answer(&plan.read.table, &slice, None).unwrap();
+            let mut out = Vec::new();
+            answer.write_rows(&key, &plan.read.projection, &mut out);
+            let most = answer.most_bytes(&key, &plan.read);
+            assert!(out.len() - 4 <= most, "{columns} {rest}: {} of {most}", out.len());
+        }
+    }
+    let (plan, key, slice) = slice_of(&vec!["v"; 1000].join(","), "");
+    let answer = unit.answer(&plan.read.table, &slice, None).unwrap();
+    assert!(answer.most_bytes(&key, &plan.read) >= 5 * 1000 * 8);
+}
+
+#[test]
 fn a_whole_unit_answers_every_slice_in_both_orders() {
     let unit = filled(&five(), ASKED).unwrap().bytes;
     assert!(StoredUnit::decode(&unit).unwrap().is_whole());

@@ -2,12 +2,12 @@
 
 use clap::{Arg, ArgAction, Command};
 
-use super::{generate, health, hotkeys, invalidate, ring, size, top};
+use super::{explain, generate, health, hotkeys, invalidate, ring, size, top};
 use crate::{
     config::{
         Config,
         key::{SettingKey, Shape},
-        keys::KEYS,
+        keys::{self, KEYS},
     },
     version,
 };
@@ -156,9 +156,22 @@ fn explain() -> Command {
                 .long("backend")
                 .value_name("HOST[:PORT]")
                 .conflicts_with("schema")
-                .help("The database to ask for its tables; it must not require authentication"),
+                .help("The database to ask for its tables"),
         )
+        .args(explain::TOWARDS_DATABASE.iter().filter_map(towards_database))
         .arg(Arg::new("keyspace").long("keyspace").value_name("NAME").help("The keyspace in use"))
+}
+
+/// A setting of `serve` among the options of `explain`, where it is of use with some others only.
+fn towards_database((name, help): &(&'static str, &'static str)) -> Option<Arg> {
+    let argument = argument(keys::find(name)?).help(*help).help_heading(None::<&str>);
+    let needs: &[&str] = match *name {
+        "backend-tls-cert" => &["backend-tls-ca", "backend-tls-key"],
+        "backend-tls-key" => &["backend-tls-cert"],
+        "backend-tls-verify-host-name" => &["backend-tls-ca"],
+        _ => &["backend"],
+    };
+    Some(needs.iter().fold(argument, |argument, other| argument.requires(*other)))
 }
 
 /// Where the benchmarks of 0.1 are found.

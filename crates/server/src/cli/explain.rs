@@ -15,15 +15,28 @@ use super::{
     inputs,
     output::{Failure, print},
 };
-use crate::config::HostPort;
+use crate::config::{Config, HostPort, keys};
 use crate::frontend::cql::read_schema_of;
+use crate::serve::towards_database;
+
+/// Settings of `serve` that say how the database is reached, and what they are here.
+pub(super) const TOWARDS_DATABASE: [(&str, &str); 5] = [
+    ("backend-credentials", "File with `username` and `password`, as `afterglow serve` takes it"),
+    ("backend-tls-ca", "Speak TLS to the database, which must have a certificate of this CA (PEM)"),
+    ("backend-tls-cert", "The certificate chain (PEM) to show a database that asks for one"),
+    ("backend-tls-key", "The key of --backend-tls-cert (PEM), of mode 0600"),
+    (
+        "backend-tls-verify-host-name",
+        "Whether the certificate must name the host that is connected to [default: true]",
+    ),
+];
 
 pub(super) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let text = |name| arguments.get_one::<String>(name).map(String::as_str);
     let statement = text("STATEMENT").ok_or_else(|| Failure::usage("error: no STATEMENT"))?;
     let schema = match (text("schema"), text("backend")) {
         (Some(file), _) => of_file(Path::new(file), text("keyspace"))?,
-        (None, Some(backend)) => of_database(backend)?,
+        (None, Some(backend)) => of_database(backend, arguments)?,
         (None, None) => Schema::default(),
     };
     let parsed = statement::parse(statement);
@@ -44,10 +57,20 @@ fn of_file(path: &Path, keyspace: Option<&str>) -> Result<Schema, Failure> {
     Ok(Schema::of_tables(tables))
 }
 
-fn of_database(backend: &str) -> Result<Schema, Failure> {
+fn of_database(backend: &str, arguments: &ArgMatches) -> Result<Schema, Failure> {
     let target: HostPort =
         backend.parse().map_err(|error| Failure::usage(format!("error: --backend: {error}")))?;
-    read_schema_of(&target).map_err(|error| Failure::failed(format!("error: {backend}: {error}")))
+    let mut config = Config::default();
+    for (name, _) in TOWARDS_DATABASE {
+        let (key, value) = (keys::find(name), arguments.get_one::<String>(name));
+        let Some((key, value)) = key.zip(value) else { continue };
+        (key.set)(&mut config, std::slice::from_ref(value))
+            .map_err(|refused| Failure::usage(format!("error: --{name}: {}", refused.why)))?;
+    }
+    let tls =
+        towards_database(&config).map_err(|error| Failure::usage(format!("error: {error}")))?;
+    read_schema_of(&target, config.backend_credentials.as_deref(), tls)
+        .map_err(|error| Failure::failed(format!("error: {backend}: {error}")))
 }
 
 /// What becomes of a read at QUORUM where there are replicas in several data centres, and what

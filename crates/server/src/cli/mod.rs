@@ -13,6 +13,7 @@ mod inspect;
 mod invalidate;
 pub mod output;
 mod ring;
+mod ring_text;
 mod serve;
 mod size;
 mod top;

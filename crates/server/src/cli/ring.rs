@@ -1,12 +1,12 @@
 //! `afterglow ring`: the ring as a running instance sees it, and leaving it.
 
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::data_dir;
 use super::output::{Failure, print};
+use super::ring_text::{confirmed, ranges, text};
 use crate::frontend::cql::cached::RingStatus;
 use crate::operator::ask;
 
@@ -22,18 +22,20 @@ undoes the order: it stays a member.
 
 Exit status: 0 it has left, 1 it cannot be asked or has not left in time, 2 wrong flags.";
 
-/// The map is read every 20 s. Later than this the database does not answer.
-const LATE_MS: u64 = 30_000;
-
 /// Pause between two looks at an instance that leaves.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) fn command() -> Command {
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print it as JSON");
+    let shards = Arg::new("shards")
+        .long("shards")
+        .action(ArgAction::SetTrue)
+        .help("List all ranges of tokens with their owners");
     let status = Command::new("status")
-        .about("Show members, shards, leases and links as one instance sees them")
+        .about("Show members, leases, links, owners and moves as one instance sees them")
         .after_help(HELP)
         .arg(data_dir::argument())
+        .arg(shards)
         .arg(json);
     let timeout = Arg::new("timeout")
         .long("timeout")
@@ -67,13 +69,14 @@ fn failed(why: String) -> Failure {
 }
 
 fn status(arguments: &ArgMatches) -> Result<(), Failure> {
-    let status: RingStatus = ask(&data_dir::of(arguments), "ring status").map_err(failed)?;
+    let command = if arguments.get_flag("shards") { "ring shards" } else { "ring status" };
+    let status: RingStatus = ask(&data_dir::of(arguments), command).map_err(failed)?;
     match arguments.get_flag("json") {
         true => {
             let json = serde_json::to_string_pretty(&status).map_err(|e| failed(e.to_string()))?;
             print(&format!("{json}\n"))
         }
-        false => print(&text(&status)),
+        false => print(&(text(&status) + &ranges(&status.ranges))),
     }
 }
 
@@ -121,115 +124,19 @@ fn progress(status: &RingStatus) -> String {
     }
 }
 
-/// When the database was last heard of the ring.
-fn confirmed(status: &RingStatus) -> String {
-    match status.confirmed_ms {
-        None => "the database has not shown it as a member yet".to_owned(),
-        Some(ms) => format!("the database showed it as a member {} s ago", ms / 1_000),
-    }
-}
-
-fn text(status: &RingStatus) -> String {
-    let mut out = String::new();
-    let lease = match status.lease_ms {
-        _ if status.has_left() => "left: it answers from the database and the others".to_owned(),
-        0 => "no lease: reads pass through".to_owned(),
-        left => format!("lease for {left} ms"),
-    };
-    // Writing to a string cannot fail, here and below.
-    let _ = writeln!(out, "ring {}, map version {}, {lease}", status.name, status.version);
-    if status.has_left() {
-        out.push_str("  LEFT THE RING: stop it, or restart it to have it join again\n");
-    } else if status.confirmed_ms.is_none_or(|ms| ms > LATE_MS) {
-        let _ = writeln!(out, "  NOT CONFIRMED: {}; its lease ends at 60 s", confirmed(status));
-        if let Some(why) = &status.trouble {
-            let _ = writeln!(out, "  WHY: {why}");
-        }
-    }
-    if let Some(why) = &status.refusal {
-        let _ = writeln!(out, "  NOTHING CHANGES: the database refuses to change the map: {why}");
-    }
-    if let Some(shards) = status.owned().filter(|_| status.leaving) {
-        let _ = writeln!(out, "  LEAVES THE RING: {shards} shards are still its own");
-    }
-    if status.gave_up_leaving {
-        out.push_str("  STAYS: it was leaving when it was started again; to have it leave, run `afterglow ring leave` again\n");
-    }
-    for difference in &status.differs {
-        let _ = writeln!(out, "  READS PASS THROUGH: {difference}");
-    }
-    if status.members.is_empty() {
-        out.push_str("no members are known yet\n");
-        return out;
-    }
-    let wide = |of: fn(&crate::frontend::cql::cached::MemberStatus) -> &str, least: usize| {
-        status.members.iter().map(|member| of(member).len()).max().unwrap_or(0).max(least)
-    };
-    let (address, zone) = (wide(|m| &m.address, 7), wide(|m| &m.zone, 4));
-    let _ = writeln!(
-        out,
-        "  {:<16}  {:<address$}  {:<zone$}  {:>7}  {:>6}  {:<7}  link",
-        "member", "address", "zone", "shards", "weight", "state"
-    );
-    for member in &status.members {
-        let link = match member.linked {
-            None => "this instance",
-            Some(true) => "up",
-            Some(false) => "DOWN",
-        };
-        let differs = match member.differs.is_empty() {
-            true => String::new(),
-            false => format!("  other {}", member.differs.join(", ")),
-        };
-        let clock = if member.clock_drifts { "  ITS CLOCK DRIFTS" } else { "" };
-        let _ = writeln!(
-            out,
-            "  {:<16}  {:<address$}  {:<zone$}  {:>7}  {:>6}  {:<7}  {link}{differs}{clock}",
-            member.id, member.address, member.zone, member.shards, member.weight, member.state
-        );
-    }
-    if status.unowned > 0 {
-        let _ = writeln!(out, "  {} of {} shards have no owner", status.unowned, status.shards);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::ring_text::fixtures;
     use crate::frontend::cql::cached::{DifferenceStatus, MemberStatus};
 
     #[test]
     fn members_are_listed_and_what_is_wrong_stands_out() {
-        let member = |id: &str, linked| MemberStatus {
-            id: id.into(),
-            address: "10.0.0.1:7946".into(),
-            zone: "a".into(),
-            weight: 100,
-            state: "active".into(),
-            shards: 2_048,
-            linked,
-            differs: Vec::new(),
-            clock_drifts: false,
-        };
-        let mut status = RingStatus {
-            name: "shop".into(),
-            me: "0000000000000001".into(),
-            version: 7,
-            lease_ms: 1_200,
-            confirmed_ms: Some(7_000),
-            leaving: false,
-            gave_up_leaving: false,
-            shards: 4_096,
-            unowned: 0,
-            trouble: None,
-            refusal: None,
-            differs: Vec::new(),
-            members: vec![
-                member("0000000000000001", None),
-                member("0000000000000002", Some(false)),
-            ],
-        };
+        let member =
+            |id: &str, linked| MemberStatus { id: id.into(), linked, ..fixtures::member() };
+        let members =
+            vec![member("0000000000000001", None), member("0000000000000002", Some(false))];
+        let mut status = RingStatus { members, ..fixtures::status() };
         let shown = text(&status);
         assert!(shown.starts_with("ring shop, map version 7, lease for 1200 ms\n"), "{shown}");
         assert!(shown.contains("this instance") && shown.contains("DOWN"), "{shown}");

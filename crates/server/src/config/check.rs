@@ -1,13 +1,18 @@
 //! Checks across settings: those that contradict each other, and those that are allowed but perhaps
 //! not meant.
 
-use std::{collections::BTreeMap, collections::HashSet, net::SocketAddr};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+    net::SocketAddr,
+};
 
 use crate::ring_link::Secrets;
 
 use super::{
-    Config, Size, TablePolicy,
+    Config, Size, Span, TablePattern, TablePolicy,
     fault::{Fault, SettingPlace},
+    settings::HINT_WINDOW,
 };
 
 /// Less leaves no room for an index worth having.
@@ -305,17 +310,36 @@ fn memcache_notes(config: &Config, notes: &mut Vec<String>) {
     }
 }
 
+/// Notes the rules that an earlier one leaves no table.
+fn shadowed<R: fmt::Display>(
+    setting: &str,
+    rules: &[R],
+    pattern: impl Fn(&R) -> &TablePattern,
+    notes: &mut Vec<String>,
+) {
+    for (i, rule) in rules.iter().enumerate() {
+        if let Some(first) = rules[..i].iter().find(|first| pattern(first).covers(pattern(rule))) {
+            notes.push(format!(
+                "{setting} `{rule}` never holds: `{first}` before it matches the same tables"
+            ));
+        }
+    }
+}
+
 fn policy_notes(config: &Config, notes: &mut Vec<String>) {
     if config.cql.is_none() {
         return;
     }
     let rules = &config.table_policy.rules;
-    for (i, rule) in rules.iter().enumerate() {
-        if let Some(first) = rules[..i].iter().find(|first| first.pattern.covers(&rule.pattern)) {
-            notes.push(format!(
-                "table-policy `{rule}` never holds: `{first}` before it matches the same tables"
-            ));
-        }
+    shadowed("table-policy", rules, |rule| &rule.pattern, notes);
+    shadowed("table-write-level", &config.table_write_level.rules, |rule| &rule.pattern, notes);
+    let (hold, hints) = (config.unknown_outcome_hold, Span::new(HINT_WINDOW));
+    if hold < hints {
+        notes.push(format!(
+            "unknown-outcome-hold ({hold}) is shorter than the {hints} for which a database keeps \
+             hints by default: unless its max_hint_window is as short, a late hint may leave a \
+             cached row stale"
+        ));
     }
     if !rules.iter().any(|rule| rule.policy == TablePolicy::Exclusive) {
         notes.push(

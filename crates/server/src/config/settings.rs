@@ -7,6 +7,9 @@ use super::{
     LogFilter, LogFormat, ShortName, Size, Span, TablePolicies, Weight, WriteLevels,
 };
 
+/// The default of a database's `max_hint_window`: for so long it keeps hints to replay.
+pub const HINT_WINDOW: Duration = Duration::from_secs(3 * 3600);
+
 /// The settings of a server, as they came out of flags, environment and file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -180,7 +183,7 @@ impl Default for Config {
             planned_restart_grace: None,
             // Cassandra keeps hints for a missing replica this long, so until then a timed-out
             // write may still land.
-            unknown_outcome_hold: Span::new(Duration::from_secs(3 * 3600)),
+            unknown_outcome_hold: Span::new(HINT_WINDOW),
             partition_unit_size: Size::bytes(256 << 10),
             reactors: None,
             admin: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),

@@ -13,7 +13,8 @@ const LEVELS: [Consistency; 4] =
 /// One rule: writes of which tables are raised to which level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteLevelRule {
-    pattern: TablePattern,
+    /// Which tables.
+    pub pattern: TablePattern,
     level: Consistency,
 }
 

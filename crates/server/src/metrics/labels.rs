@@ -146,6 +146,8 @@ label! {
         Payload => "payload",
         /// It continues a paged result, or its answer has a page more.
         Paging => "paging",
+        /// Its answer may be longer than what is answered from the cache.
+        TooLong => "too_long",
         /// It sets something for itself that is not cached (`now_in_seconds`, say).
         Option => "option",
         /// The statement was not understood; counted as a write too unless it is provably a read.
@@ -386,7 +388,7 @@ label! {
     LinkDrop = "reason" {
         /// There is no link.
         NoLink => "no_link",
-        /// Too much waits on the link.
+        /// Too much waits for the other side.
         QueueFull => "queue_full",
         /// The other side lets us ask no more now.
         Credit => "credit",

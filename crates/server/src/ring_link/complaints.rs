@@ -1,21 +1,14 @@
 //! Faults are logged once a minute for each place, not with every attempt.
 
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
+use std::mem::{Discriminant, discriminant};
+use std::time::Instant;
 
 use super::fault::LinkFault;
-
-/// For so long the same is not said again.
-const PAUSE: Duration = Duration::from_secs(60);
-/// Places that are remembered. Strangers have many; while all are fresh, further ones are counted
-/// alone.
-const MAX_PLACES: usize = 256;
+use super::seldom::Seldom;
 
 /// What was said a moment ago.
 #[derive(Debug, Default)]
-pub struct Complaints(Mutex<HashMap<(String, std::mem::Discriminant<LinkFault>), Instant>>);
+pub struct Complaints(Seldom<(String, Discriminant<LinkFault>)>);
 
 impl Complaints {
     /// Logs that there is no link with whoever is at that place, unless it did a moment ago.
@@ -26,26 +19,16 @@ impl Complaints {
     }
 
     fn is_news(&self, place: &str, fault: &LinkFault, now: Instant) -> bool {
-        let mut said = self.0.lock();
-        let key = (place.to_owned(), std::mem::discriminant(fault));
-        let fresh = |at: &Instant| now.saturating_duration_since(*at) < PAUSE;
-        if said.get(&key).is_some_and(fresh) {
-            return false;
-        }
-        if said.len() >= MAX_PLACES {
-            said.retain(|_, at| fresh(at));
-        }
-        let room = said.len() < MAX_PLACES;
-        if room {
-            said.insert(key, now);
-        }
-        room
+        self.0.is_news((place.to_owned(), discriminant(fault)), now)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::ring_link::seldom::MOST;
 
     #[test]
     fn the_same_is_said_once_a_minute_and_strangers_fill_no_memory() {
@@ -57,8 +40,8 @@ mod tests {
         assert!(complaints.is_news("b", &LinkFault::Secret, after(59)), "another place");
         assert!(complaints.is_news("a", &LinkFault::Secret, after(60)));
         let news = |n: usize, at| complaints.is_news(&n.to_string(), &LinkFault::Secret, at);
-        assert_eq!((0..1000).filter(|n| news(*n, after(61))).count(), MAX_PLACES - 3);
+        assert_eq!((0..1000).filter(|n| news(*n, after(61))).count(), MOST - 3);
         assert!(news(2000, after(200)));
-        assert_eq!(complaints.0.lock().len(), 1);
+        assert_eq!(complaints.0.remembered(), 1);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use afterglow_ring::{Hello, MemberId};
 
+use super::request::OpenRequest;
 use super::secret::Secrets;
 use crate::reactor::ListenError;
 
@@ -25,9 +26,11 @@ pub struct TransportConfig {
 
 /// Who is given what comes.
 pub trait Receiver: Send + Sync + 'static {
-    /// A message of a peer, on the reactor that owns its link. Must not block. For every message
-    /// that came by `ask`, [`Transport::answered`](super::Transport::answered) must be called once.
-    fn message(&self, from: MemberId, bytes: &[u8]);
+    /// A message of a peer, on the reactor that owns its link. Must not block. A
+    /// [`MessageKind::Request`](super::MessageKind::Request) has its request, for
+    /// [`Transport::answer`](super::Transport::answer). Where that is dropped its credit goes back
+    /// without an answer.
+    fn message(&self, from: MemberId, bytes: &[u8], request: Option<OpenRequest>);
 
     /// The first link to that peer has come up, or the last has gone down. On any thread; calls
     /// come one after the other. Must neither block nor stop the transport.
@@ -65,9 +68,9 @@ pub struct Tuning {
     pub last_backoff: Duration,
     /// Links that this instance dials to each peer, from different reactors; at most one from each.
     pub dialled: usize,
-    /// Messages that may wait on one link.
+    /// Messages that may wait in each lane of one link.
     pub queue_messages: usize,
-    /// Their bytes.
+    /// What may wait for one peer in each lane, in bytes, on all its links together.
     pub queue_bytes: usize,
     /// Connections that may be there without having proven the secret.
     pub unproven: usize,
@@ -84,7 +87,7 @@ impl Default for Tuning {
             last_backoff: Duration::from_secs(1),
             dialled: 4,
             queue_messages: 64 * 1024,
-            queue_bytes: 16 << 20,
+            queue_bytes: 32 << 20,
             unproven: 64,
         }
     }

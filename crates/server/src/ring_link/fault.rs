@@ -8,7 +8,9 @@ use crate::metrics::{LinkEnd, LinkHandshakeFailure};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinkFault {
     /// Nobody listens, no route, no such name.
-    #[error("it cannot be reached: {0}")]
+    #[error(
+        "it cannot be reached: {0}; if it runs, its --ring-advertise must lead to it from here, through every firewall"
+    )]
     Unreachable(String),
     /// The handshake took too long.
     #[error("it did not finish the handshake in time: is something else listening there?")]

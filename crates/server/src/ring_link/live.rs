@@ -5,7 +5,6 @@
 //!   \---end------------------------------------------^
 //! ```
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -16,33 +15,20 @@ use parking_lot::Mutex;
 
 use super::config::Tuning;
 use super::fault::LinkFault;
+use super::lanes::{Lanes, MessageKind, Waiting};
 use super::nearness::Home;
 use super::peer::PeerRecord;
+use super::request::{Creditor, OpenRequest};
 use crate::metrics::LinkDrop;
 use crate::reactor::wake_in_drop;
-
-/// What a message that waits costs besides its bytes.
-const OVERHEAD: usize = 48;
-/// Bytes that are taken from the queue for one write; a message that is longer goes alone.
-const BATCH: usize = 256 * 1024;
-
-/// A queue that was longer than this gives its memory back.
-const KEEP_QUEUE: usize = 1024;
-
-/// A message that waits, and whether it used credit.
-pub struct Waiting {
-    /// Whether it used credit.
-    pub uses_credit: bool,
-    /// The message.
-    pub bytes: Vec<u8>,
-}
 
 /// What goes out in one write.
 #[derive(Default)]
 pub struct Batch {
     /// CREDIT.
     pub credit: Option<Frame>,
-    /// Messages in their order.
+    /// Messages in their order. Whoever drops them gives back the credit of what they answer, and
+    /// must not hold the lock of a link.
     pub messages: Vec<Waiting>,
 }
 
@@ -55,16 +41,12 @@ enum LinkStage {
 
 struct LinkState {
     link: Link,
-    queue: VecDeque<Waiting>,
-    /// What the queue costs.
-    bytes: usize,
+    lanes: Lanes,
     /// CREDIT that is to be told; a newer one says all that an older one does.
     credit: Option<Frame>,
     alive: bool,
     stage: LinkStage,
     writer: Option<Waker>,
-    /// Requests of the other side that are not answered, by their length.
-    open: HashMap<usize, u32>,
 }
 
 /// A link that is open.
@@ -102,13 +84,11 @@ impl LiveLink {
         let version = link.version().unwrap_or_default();
         let state = LinkState {
             link,
-            queue: VecDeque::new(),
-            bytes: 0,
+            lanes: Lanes::default(),
             credit: None,
             alive: false,
             stage: LinkStage::Open,
             writer: None,
-            open: HashMap::new(),
         };
         Self {
             peer,
@@ -130,20 +110,21 @@ impl LiveLink {
     ///
     /// # Errors
     /// Gives it back, with the reason why it is not taken.
-    pub fn offer(&self, uses_credit: bool, bytes: Vec<u8>) -> Result<(), (LinkDrop, Vec<u8>)> {
+    pub fn offer(&self, message: Waiting) -> Result<(), (LinkDrop, Waiting)> {
         let mut state = self.state.lock();
-        let cost = bytes.len() + OVERHEAD;
         if !matches!(state.stage, LinkStage::Open) {
-            return Err((LinkDrop::NoLink, bytes));
+            return Err((LinkDrop::NoLink, message));
         }
-        if state.queue.len() >= self.limits.0 || state.bytes + cost > self.limits.1 {
-            return Err((LinkDrop::QueueFull, bytes));
+        let (most, room) = self.limits;
+        if state.lanes.len_of(message.kind) >= most || !self.record.room.enter(&message, room) {
+            return Err((LinkDrop::QueueFull, message));
         }
-        if uses_credit && !state.link.ask(bytes.len() as u64) {
-            return Err((LinkDrop::Credit, bytes));
+        let (kind, length) = (message.kind, message.bytes.len() as u64);
+        if kind == MessageKind::Request && !state.link.ask(length) {
+            self.record.room.leave_one(&message);
+            return Err((LinkDrop::Credit, message));
         }
-        state.bytes += cost;
-        state.queue.push_back(Waiting { uses_credit, bytes });
+        state.lanes.put(message);
         wake(state.writer.take());
         Ok(())
     }
@@ -156,30 +137,13 @@ impl LiveLink {
         self.state.lock().link.receive(frame).map_err(LinkFault::Rules)
     }
 
-    /// A message has come that used credit.
+    /// A request of so many bytes has come.
     ///
     /// # Errors
-    /// There was none left.
-    pub fn take(&self, bytes: usize) -> Result<(), LinkFault> {
-        let mut state = self.state.lock();
-        state.link.take(bytes as u64).map_err(LinkFault::Rules)?;
-        *state.open.entry(bytes).or_default() += 1;
-        Ok(())
-    }
-
-    /// A request of so many bytes has been answered; false if no such one of this link is open.
-    pub fn answered(&self, bytes: usize) -> bool {
-        let mut state = self.state.lock();
-        let Some(open) = state.open.get_mut(&bytes) else { return false };
-        *open -= 1;
-        if *open == 0 {
-            state.open.remove(&bytes);
-        }
-        if let Some(credit) = state.link.answered(bytes as u64) {
-            state.credit = Some(credit);
-            wake(state.writer.take());
-        }
-        true
+    /// There was no credit left for it.
+    pub fn take(self: &Arc<Self>, bytes: usize) -> Result<OpenRequest, LinkFault> {
+        self.state.lock().link.take(bytes as u64).map_err(LinkFault::Rules)?;
+        Ok(OpenRequest::new(self.clone(), bytes))
     }
 
     /// Has a sign of life sent.
@@ -210,8 +174,12 @@ impl LiveLink {
     /// Drops what waits: how many messages. Nobody is woken: the writer has ended.
     pub fn clear(&self, why: LinkFault) -> usize {
         let mut state = self.state.lock();
-        (state.stage, state.writer, state.bytes) = (LinkStage::Over(why), None, 0);
-        std::mem::take(&mut state.queue).len()
+        (state.stage, state.writer) = (LinkStage::Over(why), None);
+        let lanes = std::mem::take(&mut state.lanes);
+        // What they answer may have come on this link.
+        drop(state);
+        self.record.room.leave(lanes.cost());
+        lanes.len()
     }
 
     /// Waits for something to write.
@@ -230,20 +198,9 @@ impl LiveLink {
         }
         batch.credit = state.credit.take();
         let alive = std::mem::take(&mut state.alive);
-        let mut bytes = 0;
-        while let Some(next) = state.queue.front() {
-            let cost = next.bytes.len() + OVERHEAD;
-            if bytes > 0 && bytes + cost > BATCH {
-                break;
-            }
-            bytes += cost;
-            batch.messages.extend(state.queue.pop_front());
-        }
-        state.bytes -= bytes;
-        if state.queue.is_empty() {
-            state.queue.shrink_to(KEEP_QUEUE);
-        }
-        if bytes > 0 || batch.credit.is_some() || alive {
+        let messages = batch.messages.len();
+        self.record.room.leave(state.lanes.take(&mut batch.messages));
+        if batch.messages.len() > messages || batch.credit.is_some() || alive {
             return Poll::Ready(Ok(()));
         }
         if let LinkStage::Finishing(why) = &state.stage {
@@ -294,6 +251,16 @@ impl LiveLink {
     /// For how long nothing has been sent.
     pub fn idle(&self) -> Duration {
         self.since(&self.sent)
+    }
+}
+
+impl Creditor for LiveLink {
+    fn answered(&self, bytes: usize) {
+        let mut state = self.state.lock();
+        if let Some(credit) = state.link.answered(bytes as u64) {
+            state.credit = Some(credit);
+            wake(state.writer.take());
+        }
     }
 }
 

@@ -42,7 +42,7 @@
 //! | What may callers do? | `transport.rs` |
 //! | What must be set? | `config.rs`, `secret.rs` |
 //! | Who is there, which link does a message take? | `registry.rs`, `peer.rs`, `nearness.rs` |
-//! | What waits to be sent, who may ask? | `live.rs` |
+//! | What waits to be sent, who may ask? | `live.rs`, `lanes.rs`, `request.rs` |
 //! | How does a link begin? | `handshake.rs` (sans-io), `seal.rs` |
 //! | How does it live and end? | `session.rs`, `write.rs`, `read.rs` |
 //! | Who makes links? | `listen.rs`, `dial.rs`, `crowd.rs` |
@@ -51,12 +51,18 @@
 //!
 //! # Invariants
 //!
-//! 1. Messages of one link arrive in the order in which they were sent, each once, or the link is
-//!    closed and what waited is counted as lost.
-//! 2. A link costs at most the limit of its queue, one batch, one frame that comes in, and one
-//!    read, whatever the other side does.
-//! 3. Messages of several links come in any order.
-//! 4. A receiver hears that a peer is up before its first message, and that it is down after the
+//! 1. Messages of one lane of one link arrive in the order in which they were sent, each once, or
+//!    the link is closed and what waited is counted as lost.
+//! 2. What waits for a peer costs at most the limit of each lane, on all its links together. A link
+//!    costs one batch, one frame that comes in, and one read besides, whatever the other side does.
+//! 3. Messages of several links, and of the two lanes of one, come in any order. The ring needs
+//!    none: its simulation delays each message by itself.
+//! 4. What a lease or a write waits for waits for no read that waits: only for what is being
+//!    written already, and for what the kernel holds. Each write takes from both lanes, so what
+//!    reads wait for goes on too.
+//! 5. Credit that a peer has used comes back to it once, when the answer has left the queue or
+//!    there will be none. So no more answers wait than it has credit.
+//! 6. A receiver hears that a peer is up before its first message, and that it is down after the
 //!    last link to it has ended.
 
 mod complaints;
@@ -66,6 +72,7 @@ mod dial;
 mod fault;
 mod handshake;
 mod inbox;
+mod lanes;
 mod listen;
 mod live;
 mod nearness;
@@ -73,8 +80,10 @@ mod payload;
 mod peer;
 mod read;
 mod registry;
+mod request;
 mod seal;
 mod secret;
+pub mod seldom;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -85,8 +94,10 @@ pub use config::{Receiver, TransportConfig, TransportError, Tuning};
 pub use fault::LinkFault;
 pub use handshake::Handshake;
 pub use inbox::Inbox;
+pub use lanes::MessageKind;
 pub use payload::Payload;
 pub use peer::PeerState;
+pub use request::OpenRequest;
 pub use seal::{NONCE, Opener, Role, Sealed, Sealer};
 pub use secret::{Secret, SecretError, Secrets};
 pub use transport::Transport;

@@ -1,11 +1,12 @@
 //! What is known of a peer: counted for as long as it is wanted or has a link.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use afterglow_ring::MemberId;
 use parking_lot::Mutex;
 
+use super::lanes::PeerRoom;
 use crate::metrics::Counter;
 
 /// A peer as operators see it.
@@ -44,6 +45,10 @@ pub struct PeerRecord {
     pub last_error: Mutex<Option<String>>,
     /// Whether it is dialled.
     pub wanted: AtomicBool,
+    /// What waits for it.
+    pub room: PeerRoom,
+    /// Which of its links the next probe takes.
+    pub probes: Probes,
     /// See [`PeerState`].
     pub messages_in: Counter,
     /// See [`PeerState`].
@@ -54,4 +59,25 @@ pub struct PeerRecord {
     pub bytes_out: Counter,
     /// See [`PeerState`].
     pub refused: Counter,
+}
+
+/// Probes of a peer. While they are answered all take the same link, so that one that is lost is
+/// left after one probe, and not gone back to.
+#[derive(Debug, Default)]
+pub struct Probes {
+    is_open: AtomicBool,
+    turn: AtomicUsize,
+}
+
+impl Probes {
+    /// A probe is sent: by which link, counted on from the one that messages take.
+    pub fn next(&self) -> usize {
+        let more = usize::from(self.is_open.swap(true, Ordering::Relaxed));
+        self.turn.fetch_add(more, Ordering::Relaxed).wrapping_add(more)
+    }
+
+    /// One has been answered.
+    pub fn answered(&self) {
+        self.is_open.store(false, Ordering::Relaxed);
+    }
 }

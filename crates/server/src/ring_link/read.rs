@@ -1,5 +1,7 @@
 //! Reads what comes on a link and gives it to whom it is for.
 
+use std::sync::Arc;
+
 use compio::BufResult;
 use compio::io::AsyncRead;
 use compio::net::TcpStream;
@@ -56,7 +58,7 @@ impl LinkSource {
 pub async fn run(
     mut source: LinkSource,
     mut opener: Opener,
-    link: &LiveLink,
+    link: &Arc<LiveLink>,
     registry: &Registry,
 ) -> LinkFault {
     loop {
@@ -77,26 +79,23 @@ pub async fn run(
 fn frames(
     inbox: &mut Inbox,
     opener: &mut Opener,
-    link: &LiveLink,
+    link: &Arc<LiveLink>,
     registry: &Registry,
 ) -> Result<(), LinkFault> {
     while let Some(sealed) = inbox.frame(MAX_FRAME)? {
-        let message = match Payload::read(opener.open(sealed)?)? {
+        let (message, request) = match Payload::read(opener.open(sealed)?)? {
             Payload::Control(frame) => {
                 link.receive(&frame)?;
                 continue;
             }
             Payload::Alive => continue,
-            Payload::Request(bytes) => {
-                link.take(bytes.len())?;
-                bytes
-            }
-            Payload::Message(bytes) => bytes,
+            Payload::Request(bytes) => (bytes, Some(link.take(bytes.len())?)),
+            Payload::Message(bytes) => (bytes, None),
         };
         registry.metrics.messages_in.inc();
         link.record.messages_in.inc();
         let _reading = Reading::of(&link.home);
-        registry.receiver.message(link.peer, message);
+        registry.receiver.message(link.peer, message, request);
     }
     Ok(())
 }

@@ -15,8 +15,10 @@ use super::complaints::Complaints;
 use super::config::{MAX_PAYLOAD, Receiver, TransportConfig, Tuning};
 use super::crowd::Crowd;
 use super::fault::LinkFault;
+use super::lanes::{MessageKind, Waiting};
 use super::live::LiveLink;
 use super::peer::{PeerRecord, PeerState};
+use super::request::OpenRequest;
 use crate::metrics::{LinkDrop, RingLinkMetrics};
 use crate::reactor::wake_in_drop;
 
@@ -73,55 +75,73 @@ impl Registry {
     }
 
     /// Sends a message by the first link that takes it; see [`Registry::in_order`].
-    pub fn send(&self, to: MemberId, uses_credit: bool, bytes: Vec<u8>) -> bool {
-        let refused = match bytes.len() {
-            0..=MAX_PAYLOAD => self.offer(to, uses_credit, bytes).err(),
-            _ => Some(LinkDrop::TooLong),
+    ///
+    /// # Errors
+    /// None takes it. What it answers is not answered yet.
+    pub fn send(&self, to: MemberId, message: Waiting) -> Result<(), Option<OpenRequest>> {
+        let refused = match message.bytes.len() {
+            0..=MAX_PAYLOAD => self.offer(to, message).err(),
+            _ => Some((LinkDrop::TooLong, message)),
         };
-        refused.inspect(|reason| self.metrics.dropped.of(*reason).inc()).is_none()
+        let Some((why, message)) = refused else { return Ok(()) };
+        self.metrics.dropped.of(why).inc();
+        Err(message.request)
     }
 
-    fn offer(&self, to: MemberId, uses_credit: bool, mut bytes: Vec<u8>) -> Result<(), LinkDrop> {
+    fn offer(&self, to: MemberId, mut message: Waiting) -> Result<(), (LinkDrop, Waiting)> {
         let links = self.links.read();
-        let links = links.get(&to).ok_or(LinkDrop::NoLink)?;
+        let Some((links, newest)) = links.get(&to).and_then(|links| Some((links, links.last()?)))
+        else {
+            return Err((LinkDrop::NoLink, message));
+        };
+        let turn = match message.kind {
+            MessageKind::Probe => newest.record.probes.next(),
+            _ => 0,
+        };
         let mut why = LinkDrop::NoLink;
-        for link in self.in_order(links) {
-            match link.offer(uses_credit, bytes) {
+        for link in self.in_order(links, turn) {
+            match link.offer(message) {
                 Ok(()) => return Ok(()),
                 Err((reason, back)) => {
-                    bytes = back;
+                    message = back;
                     if why == LinkDrop::NoLink {
                         why = reason;
                     }
                 }
             }
         }
-        if let Some(link) = links.last().filter(|_| why != LinkDrop::NoLink) {
-            link.record.refused.inc();
+        if why != LinkDrop::NoLink {
+            newest.record.refused.inc();
         }
-        Err(why)
+        Err((why, message))
     }
 
     /// In which order a message tries the links of a peer. Last come those on which signs of life
     /// are missing, and before them those to another process of the peer than the newest link's.
-    /// Among the others the nearest to this thread comes first, then the newest.
-    fn in_order<'a>(&self, links: &'a [Arc<LiveLink>]) -> Vec<&'a LiveLink> {
+    /// Among the others the nearest to this thread comes first, then the newest. `turn`: so many of
+    /// those are tried after all others of them.
+    fn in_order<'a>(&self, links: &'a [Arc<LiveLink>], turn: usize) -> Vec<&'a LiveLink> {
         let mut order: Vec<_> = links.iter().rev().map(|link| &**link).collect();
         if let [newest, _, ..] = order[..] {
             let doubtful = |link: &LiveLink| link.silence() > 3 * self.tuning.alive;
-            order.sort_by_cached_key(|link| {
-                (doubtful(link), link.life != newest.life, link.home.distance())
-            });
+            let standing = |link: &LiveLink| (doubtful(link), link.life != newest.life);
+            order.sort_by_cached_key(|link| (standing(link), link.home.distance()));
+            if turn > 0 {
+                let first = standing(order[0]);
+                let equal = order.iter().take_while(|link| standing(link) == first).count();
+                // Time goes on, and the first may be doubtful by now.
+                order[..equal].rotate_left(turn % equal.max(1));
+            }
         }
         order
     }
 
-    /// Gives back the credit of a request of a peer.
-    pub fn answered(&self, from: MemberId, bytes: usize) {
+    /// A peer has answered a probe.
+    pub fn probe_answered(&self, by: MemberId) {
         let links = self.links.read();
-        let of_peer = links.get(&from).map_or(&[][..], |links| links);
-        // Whose link has ended needs none back.
-        let _ = of_peer.iter().rev().any(|link| link.answered(bytes));
+        if let Some(link) = links.get(&by).and_then(|links| links.last()) {
+            link.record.probes.answered();
+        }
     }
 
     /// Where a peer is counted, at that address if none is known.

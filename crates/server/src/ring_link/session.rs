@@ -74,7 +74,7 @@ async fn serve(
     keys: Sealed,
     registered: &Registered,
 ) -> LinkFault {
-    let link = &*registered.link;
+    let link = &registered.link;
     let stream = source.stream.clone();
     // What has come is read before the time is looked at: the process may have stood still.
     let reads = pin!(read::run(source, keys.opener, link, registry));

@@ -7,14 +7,18 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use afterglow_ring::{Credit, Hello, Incarnation, MemberId};
+use parking_lot::Mutex;
 
-use super::{Receiver, Secret, Secrets, Transport, TransportConfig, Tuning};
+use super::{
+    MessageKind, OpenRequest, Receiver, Secret, Secrets, Transport, TransportConfig, Tuning,
+};
 use crate::metrics::{Metrics, TextFormat};
 use crate::reactor::{Driver, Reactors, ReactorsConfig};
 
 mod faults;
 mod frozen;
 mod handshake;
+mod lanes;
 mod links;
 mod nearness;
 mod stranger;
@@ -33,11 +37,15 @@ enum Event {
     Refused(MemberId),
 }
 
-struct EventSender(mpsc::Sender<Event>);
+/// Requests that are not answered, by their length.
+type Requests = Arc<Mutex<Vec<(usize, OpenRequest)>>>;
+
+struct EventSender(mpsc::Sender<Event>, Requests);
 
 impl Receiver for EventSender {
-    fn message(&self, from: MemberId, bytes: &[u8]) {
+    fn message(&self, from: MemberId, bytes: &[u8], request: Option<OpenRequest>) {
         assert!(bytes != BUG, "a bug of whoever receives");
+        self.1.lock().extend(request.map(|request| (bytes.len(), request)));
         // The test may be over.
         let _ = self.0.send(Event::Message(from, bytes.to_vec()));
     }
@@ -57,6 +65,7 @@ struct Node {
     reactors: Reactors,
     metrics: Metrics,
     events: mpsc::Receiver<Event>,
+    requests: Requests,
 }
 
 fn secret() -> Secrets {
@@ -79,11 +88,12 @@ fn config(id: u64) -> TransportConfig {
 fn node_with(config: TransportConfig, tuning: Tuning, driver: Driver) -> Node {
     let reactors = Reactors::start(&ReactorsConfig { threads: Some(2), driver }).unwrap();
     let (metrics, (tell, events)) = (Metrics::default(), mpsc::channel());
-    let receiver = Arc::new(EventSender(tell));
+    let requests = Requests::default();
+    let receiver = Arc::new(EventSender(tell, requests.clone()));
     let transport =
         Transport::start_with(config, tuning, &reactors, receiver, &metrics).expect("it listens");
     let transport = ManuallyDrop::new(transport);
-    Node { transport, reactors, metrics, events }
+    Node { transport, reactors, metrics, events, requests }
 }
 
 /// Times that no machine is too slow for, and one link dialled to each peer.
@@ -121,6 +131,13 @@ impl Node {
                 return (from, bytes);
             }
         }
+    }
+
+    /// A request of so many bytes that has come and is not answered.
+    fn request(&self, bytes: usize) -> OpenRequest {
+        let mut requests = self.requests.lock();
+        let found = requests.iter().position(|(length, _)| *length == bytes);
+        requests.swap_remove(found.expect("it has come")).1
     }
 
     /// The value of a metric, with its labels.

@@ -11,9 +11,11 @@ use parking_lot::Mutex;
 use super::config::{Receiver, TransportConfig, TransportError, Tuning};
 use super::dial::{self, Dialer};
 use super::handshake::MAX_RING;
+use super::lanes::{MessageKind, Waiting};
 use super::listen;
 use super::peer::PeerState;
 use super::registry::Registry;
+use super::request::OpenRequest;
 use crate::metrics::{Metrics, RingLinkMetrics};
 use crate::reactor::{Bound, Listener, Reactors};
 
@@ -133,23 +135,31 @@ impl Transport {
         }
     }
 
-    /// Queues a message, from any thread. False: there is no link to that member, its queue is
-    /// full, or the message has more than 8 MiB; it is dropped then and counted. True: it is sent
-    /// unless the link ends before.
-    pub fn send(&self, to: MemberId, bytes: Vec<u8>) -> bool {
-        self.registry.send(to, false, bytes)
+    /// Queues a message, from any thread. False: there is no link to that member, too much waits
+    /// for it, the message has more than 8 MiB, or it is a [`MessageKind::Request`] and there is no
+    /// credit; it is dropped then and counted. True: it is sent unless the link ends before.
+    pub fn send(&self, to: MemberId, kind: MessageKind, bytes: Vec<u8>) -> bool {
+        self.registry.send(to, Waiting::new(kind, bytes)).is_ok()
     }
 
-    /// As [`Transport::send`], for requests that need the peer's credit; false too where there is
-    /// none.
-    pub fn ask(&self, to: MemberId, bytes: Vec<u8>) -> bool {
-        self.registry.send(to, true, bytes)
+    /// As [`Transport::send`], for what answers a request. The credit of that goes back once the
+    /// answer has left the queue, or its link has ended.
+    ///
+    /// # Errors
+    /// The answer is dropped, and the request may be answered in another way.
+    pub fn answer(
+        &self,
+        to: MemberId,
+        kind: MessageKind,
+        bytes: Vec<u8>,
+        request: Option<OpenRequest>,
+    ) -> Result<(), Option<OpenRequest>> {
+        self.registry.send(to, Waiting { kind, bytes, request })
     }
 
-    /// A request of so many bytes that came from that peer by `ask` has been answered, or never
-    /// will be: gives its credit back.
-    pub fn answered(&self, from: MemberId, bytes: usize) {
-        self.registry.answered(from, bytes);
+    /// A peer has answered a [`MessageKind::Probe`].
+    pub fn probe_answered(&self, by: MemberId) {
+        self.registry.probe_answered(by);
     }
 
     /// All peers that are dialled or have a link, by their ids.

@@ -8,6 +8,7 @@ use compio::io::AsyncWrite;
 use compio::net::TcpStream;
 
 use super::fault::LinkFault;
+use super::lanes::MessageKind;
 use super::live::{Batch, LiveLink};
 use super::payload::Payload;
 use super::seal::Sealer;
@@ -50,7 +51,7 @@ pub async fn run(
     }
 }
 
-/// Seals a batch; one of nothing is a sign of life.
+/// Seals a batch; one of nothing is a sign of life. What its messages answer is answered then.
 fn seal(batch: &mut Batch, sealer: &mut Sealer, out: &mut Vec<u8>) {
     if batch.credit.is_none() && batch.messages.is_empty() {
         sealer.seal(out, |out| Payload::Alive.put(out));
@@ -59,9 +60,9 @@ fn seal(batch: &mut Batch, sealer: &mut Sealer, out: &mut Vec<u8>) {
         sealer.seal(out, |out| Payload::Control(credit).put(out));
     }
     for message in batch.messages.drain(..) {
-        let payload = match message.uses_credit {
-            true => Payload::Request(&message.bytes),
-            false => Payload::Message(&message.bytes),
+        let payload = match message.kind {
+            MessageKind::Request => Payload::Request(&message.bytes),
+            _ => Payload::Message(&message.bytes),
         };
         sealer.seal(out, |out| payload.put(out));
     }

@@ -5,6 +5,19 @@ use std::sync::Arc;
 use crate::config::Config;
 use crate::tls::{ClientFiles, ClientTls, ServerFiles, ServerTls, TlsError};
 
+/// Reads the files for connections to the database; `None` if these are without TLS.
+///
+/// # Errors
+/// What is wrong with one of them.
+pub fn towards_database(config: &Config) -> Result<Option<Arc<ClientTls>>, TlsError> {
+    let files = config.backend_tls_ca.clone().map(|ca| ClientFiles {
+        ca,
+        identity: config.backend_tls_cert.clone().zip(config.backend_tls_key.clone()),
+        verify_name: config.backend_tls_verify_host_name,
+    });
+    files.map(ClientTls::open).transpose().map(|tls| tls.map(Arc::new))
+}
+
 /// What speaks TLS, and with which certificates.
 #[derive(Clone, Default)]
 pub(super) struct TlsParts {
@@ -21,18 +34,13 @@ impl TlsParts {
         let server = |(certificates, key), private_key, client_ca| {
             ServerTls::open(ServerFiles { certificates, key, private_key, client_ca }).map(Arc::new)
         };
-        let backend = config.backend_tls_ca.clone().map(|ca| ClientFiles {
-            ca,
-            identity: config.backend_tls_cert.clone().zip(config.backend_tls_key.clone()),
-            verify_name: config.backend_tls_verify_host_name,
-        });
         Ok(TlsParts {
             // As memcached has it, whose files these may be.
             memcache: memcache.map(|files| server(files, false, None)).transpose()?,
             cql: cql
                 .map(|files| server(files, true, config.cql_tls_client_ca.clone()))
                 .transpose()?,
-            backend: backend.map(ClientTls::open).transpose()?.map(Arc::new),
+            backend: towards_database(config)?,
         })
     }
 

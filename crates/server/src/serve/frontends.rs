@@ -19,7 +19,7 @@ use crate::{
         Cached, CachedConfig, Invalidator, Keeping, RingConfig, RingHandle, Times,
         tables_of_last_run,
     },
-    frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, RingSettings},
+    frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, RingSettings, USER_IDLE},
     frontend::memcache::{
         FrontEndAddress, MemcacheFrontEnd, MemcacheFrontEndConfig, MemcacheLimits, Sockets,
         part_len,
@@ -249,6 +249,7 @@ fn open_cql(
         host_id: Some(cached.host_id()),
         ring: RingSettings { show_replicas: config.ring_show_replicas, ..Default::default() },
         plans: Some(config.data_dir.join(PLANS_FILE)),
+        user_idle: USER_IDLE,
         metrics: metrics.clone(),
         router: cached.router(),
     };

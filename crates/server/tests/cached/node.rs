@@ -11,7 +11,7 @@ use afterglow::frontend::cql::cached::{
     Cached, CachedConfig, Keeping, RingConfig, RingHandle, Times, note_clean_stop,
     tables_of_last_run,
 };
-use afterglow::frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, RingSettings};
+use afterglow::frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, RingSettings, USER_IDLE};
 use afterglow::hotkeys::report::HotFrontEnd;
 use afterglow::metrics::{Metrics, RingEntry};
 use afterglow::reactor::{Bound, Driver, Reactors, ReactorsConfig};
@@ -133,6 +133,7 @@ pub struct Setup {
     pub hold: Duration,
     pub times: Times,
     pub fill_hedge: FillHedge,
+    pub reactors: usize,
     /// Of the engine, in bytes.
     pub memory: u64,
     /// Of units of partitions; 0: none.
@@ -159,6 +160,7 @@ impl Setup {
             memory: 64 << 20,
             partition_unit_size: 64 << 10,
             fill_hedge: FillHedge::default(),
+            reactors: 2,
             listen: "127.0.0.1:0".parse().unwrap(),
             credentials: None,
             ring: None,
@@ -184,8 +186,8 @@ impl Setup {
         });
         let rules = vec![self.policy.parse().unwrap()];
         let policies = Arc::new(LivePolicies::new(TablePolicies { rules }));
-        let reactors =
-            Reactors::start(&ReactorsConfig { threads: Some(2), driver: Driver::Auto }).unwrap();
+        let shape = ReactorsConfig { threads: Some(self.reactors), driver: Driver::Auto };
+        let reactors = Reactors::start(&shape).unwrap();
         let config = CachedConfig {
             engine: &cache,
             data_dir: &self.directory,
@@ -214,6 +216,7 @@ impl Setup {
             host_id: Some(cached.host_id()),
             ring: RingSettings::default(),
             plans: Some(self.directory.join("plans")),
+            user_idle: USER_IDLE,
             metrics: metrics.clone(),
             router: cached.router(),
         };

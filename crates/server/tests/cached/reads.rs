@@ -200,6 +200,31 @@ fn a_row_too_large_to_keep_is_read_whole_once_and_then_only_as_asked() {
 }
 
 #[test]
+fn an_answer_that_one_column_makes_too_long_is_the_databases() {
+    let house = House::new("ks.*=exclusive");
+    let mut client = house.node.client(Version::V5);
+    let value = "x".repeat(1024);
+    client.put("a", &value);
+    client.put("b", &value);
+    client.run(&format!("INSERT INTO ks.wide (k, c, v) VALUES ('a', 7, '{value}')"));
+    let froms = ["t WHERE k = 'a'", "t WHERE k IN ('a', 'b')", "wide WHERE k = 'a'"];
+    let passed = || house.node.count(&["afterglow_passes_total", "too_long"]);
+    for (at, from) in froms.into_iter().enumerate() {
+        let mut ask = |count: usize| {
+            let text = format!("SELECT {} FROM ks.{from}", vec!["v"; count].join(","));
+            let (reads, rows) = house.reads(|| client.run(&text));
+            assert!(rows.iter().all(|row| row.len() == count), "{from}");
+            reads
+        };
+        // The first of them fills what the others look at.
+        let _fill = ask(10);
+        assert_eq!(ask(10), 0, "{from}");
+        assert_eq!(ask(33_000), 1, "{from}");
+        assert_eq!(passed(), at as u64 + 1, "{from}");
+    }
+}
+
+#[test]
 fn the_hottest_table_and_row_are_named_as_people_write_them() {
     let house = House::new("ks.*=exclusive");
     let mut client = house.node.client(Version::V5);

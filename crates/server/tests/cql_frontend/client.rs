@@ -53,7 +53,17 @@ impl Client {
 
     /// Sends STARTUP that asks for compression; from the answer on both sides may compress.
     pub fn startup_with(&mut self, compression: Option<Compression>) -> Envelope {
+        self.startup_saying(compression, &[])
+    }
+
+    /// As above, with more options.
+    pub fn startup_saying(
+        &mut self,
+        compression: Option<Compression>,
+        more: &[(&str, &str)],
+    ) -> Envelope {
         let mut options = vec![("CQL_VERSION", "3.0.0")];
+        options.extend(more);
         options.extend(compression.map(|compression| match compression {
             Compression::Lz4 => ("COMPRESSION", "lz4"),
             Compression::Snappy => ("COMPRESSION", "snappy"),

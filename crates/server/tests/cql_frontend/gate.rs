@@ -16,7 +16,7 @@ pub fn file(name: &str) -> PathBuf {
 }
 
 /// A key as its owner should keep it, whatever the source tree says of it.
-fn key(name: &str) -> (tempfile::TempDir, PathBuf) {
+pub fn key(name: &str) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("key");
     std::fs::copy(file(name), &path).unwrap();

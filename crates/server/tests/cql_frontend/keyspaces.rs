@@ -1,8 +1,11 @@
 //! Clients in many keyspaces, over the few connections that they share.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Opcode, Version};
 use afterglow_testkit::fake_backend::Ask;
 
@@ -17,10 +20,7 @@ const PLACES: u128 = 64;
 const TENURE: Duration = Duration::from_millis(200);
 
 /// Answers with the keyspace that the connection is in, a moment later, as a database does.
-fn keyspace_of(
-    ask: &Arc<Ask>,
-    of: &std::sync::Mutex<std::collections::HashMap<u64, String>>,
-) -> bool {
+fn keyspace_of(ask: &Arc<Ask>, of: &Mutex<HashMap<u64, String>>) -> bool {
     if let Some(keyspace) = ask.text.strip_prefix("USE ") {
         of.lock().unwrap().insert(ask.connection, keyspace.trim_matches('"').to_owned());
         return false;
@@ -36,7 +36,7 @@ fn keyspace_of(
 /// So many sessions in so many keyspaces ask one thing after the other, each in its own; how many
 /// connections the database saw.
 fn sessions_in_keyspaces(sessions: usize, keyspaces: usize) -> u64 {
-    let of = std::sync::Mutex::default();
+    let of = Mutex::default();
     let fake = scripted(Version::V5, move |ask| keyspace_of(ask, &of));
     (0..keyspaces).for_each(|n| fake.run(&a_keyspace(&format!("ks{n}"))));
     let proxy = Proxy::before(fake.address());
@@ -80,4 +80,53 @@ fn sessions_in_more_keyspaces_than_there_are_connections_take_turns_without_erro
     // Each of the places changes hands once in a tenure at most, however slow the requests are.
     let turns = begin.elapsed().as_millis() / TENURE.as_millis() + 2;
     assert!(u128::from(made) <= PLACES * turns, "{made} connections in {turns} turns");
+}
+
+/// As a server that takes a text for USE whatever follows the name. Counts what moved a connection
+/// to `ks2`.
+fn takes_any_use(ask: &Arc<Ask>, of: &Mutex<HashMap<u64, String>>, moved: &AtomicUsize) -> bool {
+    let is_use = ask.text.to_ascii_lowercase().contains("use ks2");
+    match ask.opcode() {
+        Opcode::Prepare if is_use => ask.prepared(b"a use", &[], &[]),
+        Opcode::Query if !is_use => return keyspace_of(ask, of),
+        Opcode::Query | Opcode::Execute => {
+            moved.fetch_add(1, Ordering::SeqCst);
+            of.lock().unwrap().insert(ask.connection, "ks2".into());
+            let mut body = Vec::new();
+            afterglow_cql::response::encode_set_keyspace("ks2", &mut body);
+            ask.reply(Opcode::Result, &body);
+        }
+        _ => return false,
+    }
+    true
+}
+
+#[test]
+fn a_text_that_only_the_database_takes_for_use_moves_no_connection() {
+    let (of, moved) = (Mutex::default(), Arc::new(AtomicUsize::new(0)));
+    let counted = moved.clone();
+    let fake = scripted(Version::V5, move |ask| takes_any_use(ask, &of, &counted));
+    ["ks1", "ks2"].iter().for_each(|name| fake.run(&a_keyspace(name)));
+    let proxy = Proxy::on_one_reactor(fake.address());
+    for &version in Version::ALL {
+        let [mut honest, mut mallory] = [(), ()].map(|()| {
+            let mut client = proxy.client(version);
+            client.query(1, "USE ks1");
+            assert_eq!(client.receive().header.opcode, Opcode::Result);
+            client
+        });
+        let long = format!("USE ks2{}", ";".repeat(200_000));
+        for text in [&*long, "/* */ use ks2 ; ; and more", "USE ks2 .", "USE ks2 \u{a0}"] {
+            mallory.query(3, text);
+            assert_eq!(error_of(&mallory.receive()).0, ErrorCode::Invalid, "{version:?}");
+            assert_eq!(ask(&mut honest), Ok("ks1".to_owned()));
+        }
+        assert_eq!(mallory.prepare(&long).header.opcode, Opcode::Result);
+        mallory.execute(4, b"a use");
+        assert_eq!(error_of(&mallory.receive()).0, ErrorCode::Invalid, "{version:?}");
+        for client in [&mut honest, &mut mallory] {
+            assert_eq!(ask(client), Ok("ks1".to_owned()));
+        }
+    }
+    assert_eq!(moved.load(Ordering::SeqCst), 0, "the database was never told to move");
 }

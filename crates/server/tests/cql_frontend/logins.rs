@@ -4,7 +4,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use afterglow::config::HostPort;
 use afterglow::frontend::cql::{ControlState, Later, PassThrough, Request, Router, try_database};
@@ -29,10 +29,14 @@ fn wants_a_ticket(ask: &Ask) -> bool {
 
 /// Connects as a user; the answer to the password, and the client.
 fn log_in(proxy: &Proxy, user: &str, password: &str, version: Version) -> (Envelope, Client) {
+    log_in_with(proxy, &AuthResponse::plain(user, password), version)
+}
+
+fn log_in_with(proxy: &Proxy, token: &[u8], version: Version) -> (Envelope, Client) {
     let mut client = Client::connect(proxy.front_end.address(), version);
     assert_eq!(client.startup().header.opcode, Opcode::Authenticate);
     let mut body = Vec::new();
-    AuthResponse { token: Some(&AuthResponse::plain(user, password)) }.encode(&mut body);
+    AuthResponse { token: Some(token) }.encode(&mut body);
     client.send(1, Opcode::AuthResponse, &body);
     (client.receive(), client)
 }
@@ -262,4 +266,94 @@ fn logins_do_not_go_to_a_node_that_was_not_reached_a_moment_ago() {
         (1..=at_most).contains(&refused),
         "{refused} attempts at a node that is down, of {LOGINS} logins"
     );
+}
+
+/// How often a login is made in vain for others.
+const LOGINS: usize = 40;
+
+#[test]
+fn a_token_that_asks_to_be_let_in_as_another_leaves_nothing_behind() {
+    let fake = with_passwords(&Arc::new(AtomicBool::new(true)));
+    let proxy = Proxy::before(fake.address());
+    let (_, mut alice) = log_in(&proxy, "alice", "secret", Version::V4);
+    alice.ask("SELECT v FROM ks.hers");
+    let live = fake.live();
+    for n in 0..LOGINS {
+        let token = format!("{n}\0eve\0hers");
+        let (answer, mut eve) = log_in_with(&proxy, token.as_bytes(), Version::V5);
+        assert_eq!(answer.header.opcode, Opcode::AuthSuccess);
+        assert_eq!(eve.ask("SELECT v FROM ks.t"), "SELECT v FROM ks.t");
+        assert_eq!(eve.ask("SELECT cluster_name FROM system.local"), "Fake Cluster");
+    }
+    // Her clients are gone, and their connections with them.
+    wait_until("the database has nobody but alice", || fake.live() <= live);
+    alice.ask("SELECT v FROM ks.hers");
+    assert_eq!(fake.live(), live);
+}
+
+/// Nothing can take its place, and a driver whose connection stays does not connect anew.
+#[test]
+fn a_client_ends_with_the_connection_that_is_its_own() {
+    let fake = with_passwords(&Arc::new(AtomicBool::new(true)));
+    let proxy = Proxy::before(fake.address());
+    let (_, mut eve) = log_in_with(&proxy, b"x\0eve\0hers", Version::V5);
+    assert_eq!(eve.ask("SELECT v FROM ks.t"), "SELECT v FROM ks.t");
+    fake.hang_up();
+    assert!(eve.try_receive().is_none(), "it is told nothing, and ended");
+    let (_, mut eve) = log_in_with(&proxy, b"x\0eve\0hers", Version::V5);
+    assert_eq!(eve.ask("SELECT v FROM ks.t"), "SELECT v FROM ks.t");
+}
+
+#[test]
+fn a_user_whom_no_client_has_keeps_no_connections() {
+    let fake = with_passwords(&Arc::new(AtomicBool::new(true)));
+    let idle = Duration::from_millis(400);
+    let proxy = Proxy::forgetting_users(fake.address(), idle);
+    let (_, mut alice) = log_in(&proxy, "alice", "secret", Version::V4);
+    alice.ask("SELECT v FROM ks.hers");
+    let live = fake.live();
+    let visit = || {
+        for n in 0..LOGINS {
+            let (_, mut bob) = log_in(&proxy, &format!("bob{}", n / 2), "secret", Version::V5);
+            bob.ask("SELECT v FROM ks.his");
+        }
+    };
+    visit();
+    wait_until("all but alice are gone", || fake.live() <= live);
+    let made = fake.connections();
+    std::thread::sleep(4 * idle);
+    alice.ask("SELECT v FROM ks.hers");
+    assert_eq!((fake.connections(), fake.live()), (made, live), "a client has her");
+    visit();
+    wait_until("all but alice are gone again", || fake.live() <= live);
+}
+
+#[test]
+fn a_clients_own_connection_is_in_the_keyspace_that_the_database_says() {
+    let told = Arc::new(AtomicUsize::new(0));
+    let count = told.clone();
+    let fake = scripted(Version::V5, move |ask| match ask.opcode() {
+        Opcode::Startup => wants_a_ticket(ask),
+        Opcode::AuthResponse => {
+            ask.reply(Opcode::AuthSuccess, &[0xff; 4]);
+            true
+        }
+        Opcode::Query if ask.text.contains("USE") || ask.text.contains("moves") => {
+            count.fetch_add(1, Ordering::SeqCst);
+            let mut body = Vec::new();
+            afterglow_cql::response::encode_set_keyspace("system", &mut body);
+            ask.reply(Opcode::Result, &body);
+            true
+        }
+        _ => echo(ask),
+    });
+    let proxy = Proxy::before(fake.address());
+    let (_, mut client) = log_in(&proxy, "alice", "secret", Version::V4);
+    client.query(2, &format!("USE system{}", ";".repeat(200_000)));
+    assert_eq!(error_of(&client.receive()).0, ErrorCode::Invalid);
+    assert_eq!(told.load(Ordering::SeqCst), 0, "the database has not seen it");
+    // Whatever else a server may take for USE.
+    client.query(3, "SELECT moves FROM ks.t");
+    assert_eq!(client.receive().header.opcode, Opcode::Result);
+    assert_eq!(client.ask("SELECT cluster_name FROM local"), "Fake Cluster");
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use afterglow::frontend::cql::{ControlState, Later, PassThrough, Request, Router};
 use afterglow::reactor::Driver;
+use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Opcode, Version};
 use afterglow_cql::message::{
     BatchKind, BatchStatement, Consistency, Execute, QueryParams, StatementRef, ValuesBuilder,
@@ -13,7 +14,8 @@ use afterglow_cql::message::{
 use afterglow_cql::response::{ErrorBody, Event, SchemaChange, SchemaTarget};
 use afterglow_testkit::fake_backend::{Ask, FakeBackend};
 
-use crate::client::{Client, text_of, wait_until};
+use crate::bounds::metric;
+use crate::client::{Client, error_of, text_of, wait_until};
 use crate::database::{a_keyspace, prepares, scripted};
 use crate::proxy::Proxy;
 
@@ -22,9 +24,11 @@ use crate::proxy::Proxy;
 struct Seen {
     /// How often the versions of the schema were asked for.
     looks: usize,
-    /// The next EXECUTE is kept here.
-    keeps: bool,
-    kept: Option<Arc<Ask>>,
+    /// So many of the next EXECUTEs are kept.
+    keeps: usize,
+    kept: Vec<Arc<Ask>>,
+    /// Which node was asked for each EXECUTE.
+    executed: Vec<usize>,
 }
 
 /// Nodes with a table `ks.t`, all on this machine, each at a port of its own.
@@ -80,6 +84,19 @@ impl Cluster {
         format!("node {at}")
     }
 
+    /// Of the next EXECUTEs so many are not answered.
+    fn keep(&self, keeps: usize) {
+        let mut seen = self.seen.lock().unwrap();
+        *seen = Seen { keeps, ..Seen::default() };
+    }
+
+    /// The nodes that have been asked since for an EXECUTE, once they are so many.
+    fn executed(&self, count: usize) -> Vec<usize> {
+        let executed = || self.seen.lock().unwrap().executed.clone();
+        wait_until("they are asked", || executed().len() >= count);
+        executed()
+    }
+
     fn looks(&self) -> usize {
         self.seen.lock().unwrap().looks
     }
@@ -92,11 +109,14 @@ fn names_itself(ask: &Arc<Ask>, seen: &Mutex<Seen>, number: usize) -> bool {
     if is_query && ask.text.contains("schema_version FROM system.local") {
         seen.looks += 1;
     }
+    if ask.opcode() == Opcode::Execute {
+        seen.executed.push(number);
+    }
     match ask.opcode() {
         Opcode::Prepare => return prepares(ask, &["k"]),
-        Opcode::Execute if seen.keeps => {
-            seen.keeps = false;
-            seen.kept = Some(ask.clone());
+        Opcode::Execute if seen.keeps > 0 => {
+            seen.keeps -= 1;
+            seen.kept.push(ask.clone());
         }
         Opcode::Execute | Opcode::Batch => ask.text_row(&format!("node {number}")),
         Opcode::Query if ask.text.contains("ks.t") && !ask.text.starts_with("ALTER") => {
@@ -108,18 +128,19 @@ fn names_itself(ask: &Arc<Ask>, seen: &Mutex<Seen>, number: usize) -> bool {
 }
 
 const READ: &str = "SELECT v FROM ks.t WHERE k = ? LIMIT 9";
+const WRITE: &str = "INSERT INTO ks.t (k, v) VALUES (?, 'x')";
 
 fn execute(client: &mut Client, key: &str) -> String {
-    send_execute(client, key);
+    send_execute(client, READ, key);
     text_of(&client.receive())
 }
 
-fn send_execute(client: &mut Client, key: &str) {
+fn send_execute(client: &mut Client, statement: &str, key: &str) {
     let mut values = ValuesBuilder::positional();
     values.push(afterglow_cql::frame::notation::Value::Bytes(key.as_bytes()));
     let params = QueryParams { values: values.view(), ..QueryParams::new(Consistency::One) };
     let mut body = Vec::new();
-    Execute { id: READ.as_bytes(), result_metadata_id: Some(b"rm"), params }
+    Execute { id: statement.as_bytes(), result_metadata_id: Some(b"rm"), params }
         .encode(client.version, &mut body);
     client.send(3, Opcode::Execute, &body);
 }
@@ -224,6 +245,55 @@ fn while_a_node_is_down_the_others_answer_and_it_is_used_again_once_it_is_back()
 }
 
 #[test]
+fn a_read_whose_node_dies_is_sent_to_another_one_once_and_a_write_to_none() {
+    let cluster = Cluster::start(3);
+    let proxy = cluster.proxy();
+    let mut client = proxy.client(Version::V4);
+    client.prepare(READ);
+    client.prepare(WRITE);
+    let repeated = || metric(&proxy, r#"afterglow_repeated_reads_total{frontend="cql"}"#);
+    let back = |client: &mut Client| {
+        cluster.nodes.iter().for_each(|node| node.set_down(false));
+        wait_for_owners(&cluster, client);
+    };
+    for key in keys() {
+        back(&mut client);
+        cluster.keep(1);
+        send_execute(&mut client, READ, &key);
+        let asked = cluster.executed(1)[0];
+        cluster.nodes[asked].set_down(true);
+        let answer = text_of(&client.receive());
+        let executed = cluster.executed(2);
+        assert_eq!((executed.len(), executed[0]), (2, asked), "{executed:?}");
+        assert_eq!(answer, format!("node {}", executed[1]));
+        assert_ne!(executed[1], asked, "it is sent to another one");
+    }
+    let once_each = keys().count();
+    assert_eq!(repeated(), once_each);
+
+    // The second one dies too.
+    back(&mut client);
+    cluster.keep(2);
+    send_execute(&mut client, READ, "key1");
+    for asked in 1..=2 {
+        let node = cluster.executed(asked)[asked - 1];
+        cluster.nodes[node].set_down(true);
+    }
+    let (code, text) = error_of(&client.receive());
+    assert_eq!((code, cluster.executed(2).len()), (ErrorCode::Server, 2), "{text}");
+    assert_eq!(repeated(), once_each + 1);
+
+    back(&mut client);
+    cluster.keep(1);
+    send_execute(&mut client, WRITE, "key1");
+    let asked = cluster.executed(1);
+    cluster.nodes[asked[0]].set_down(true);
+    let (code, text) = error_of(&client.receive());
+    assert_eq!((code, cluster.executed(1)), (ErrorCode::Server, asked), "{text}");
+    assert_eq!(repeated(), once_each + 1);
+}
+
+#[test]
 fn any_contact_point_will_do() {
     let cluster = Cluster::start(3);
     cluster.nodes[0].set_down(true);
@@ -282,16 +352,16 @@ fn a_node_that_leaves_still_answers_what_it_was_asked_also_in_two_steps() {
     client.prepare(READ);
     wait_for_owners(&cluster, &mut client);
     let key = keys().find(|key| cluster.owner(key) == "node 1").unwrap();
-    cluster.seen.lock().unwrap().keeps = true;
-    send_execute(&mut client, &key);
-    wait_until("it was asked", || cluster.seen.lock().unwrap().kept.is_some());
+    cluster.seen.lock().unwrap().keeps = 1;
+    send_execute(&mut client, READ, &key);
+    wait_until("it was asked", || !cluster.seen.lock().unwrap().kept.is_empty());
     cluster.nodes[1].leave();
     cluster.announce();
     // All others are node 0's from when the proxy knows.
     let mut other = proxy.client(Version::V4);
     other.prepare(READ);
     wait_until("the node has left", || keys().all(|key| execute(&mut other, &key) == "node 0"));
-    let kept = cluster.seen.lock().unwrap().kept.take().unwrap();
+    let kept = cluster.seen.lock().unwrap().kept.pop().unwrap();
     kept.error(&ErrorBody::unprepared("forgotten", READ.as_bytes()));
     assert_eq!(text_of(&client.receive()), "node 1");
     wait_until("nothing is left there", || cluster.nodes[1].live() == 0);

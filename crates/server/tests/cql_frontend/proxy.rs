@@ -8,7 +8,9 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use afterglow::config::HostPort;
-use afterglow::frontend::cql::{CqlFrontEnd, CqlFrontEndConfig, PassThrough, RingSettings, Router};
+use afterglow::frontend::cql::{
+    CqlFrontEnd, CqlFrontEndConfig, PassThrough, RingSettings, Router, USER_IDLE,
+};
 use afterglow::metrics::Metrics;
 use afterglow::reactor::{Driver, Reactors, ReactorsConfig};
 use afterglow::tls::{ClientTls, ServerTls};
@@ -29,6 +31,7 @@ struct Shape {
     ring: RingSettings,
     tls: Option<Arc<ServerTls>>,
     backend_tls: Option<Arc<ClientTls>>,
+    user_idle: Duration,
 }
 
 impl Default for Shape {
@@ -39,6 +42,7 @@ impl Default for Shape {
             ring: RingSettings::default(),
             tls: None,
             backend_tls: None,
+            user_idle: USER_IDLE,
         }
     }
 }
@@ -77,6 +81,12 @@ impl Proxy {
     /// Which keeps the plans of prepared statements in a file.
     pub fn keeping(backend: SocketAddr, plans: PathBuf) -> Self {
         let shape = Shape { plans: Some(plans), ..Shape::default() };
+        Self::whole(&[backend], Driver::Auto, Arc::new(PassThrough), shape)
+    }
+
+    /// Which lets go of users whom no client has had for so long.
+    pub fn forgetting_users(backend: SocketAddr, user_idle: Duration) -> Self {
+        let shape = Shape { user_idle, ..Shape::default() };
         Self::whole(&[backend], Driver::Auto, Arc::new(PassThrough), shape)
     }
 
@@ -131,7 +141,7 @@ impl Proxy {
         backends: &[SocketAddr],
         driver: Driver,
         router: Arc<dyn Router>,
-        Shape { reactors, plans, ring, tls, backend_tls }: Shape,
+        Shape { reactors, plans, ring, tls, backend_tls, user_idle }: Shape,
     ) -> Self {
         show_panics_of_reactors();
         let reactors =
@@ -149,6 +159,7 @@ impl Proxy {
             host_id: Some(uuid::Uuid::from_u128(42)),
             ring,
             plans,
+            user_idle,
             metrics: Arc::<Metrics>::default(),
             router,
         };

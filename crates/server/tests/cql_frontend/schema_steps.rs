@@ -151,7 +151,7 @@ fn a_table_that_changes_while_the_schema_is_read_at_once_has_no_time() {
     let database = Database::new();
     let target = database.fake.address().to_string().parse().unwrap();
     let schema = thread::scope(|scope| {
-        let read = scope.spawn(|| read_schema_of(&target).unwrap());
+        let read = scope.spawn(|| read_schema_of(&target, None, None).unwrap());
         database.times(5);
         database.at_once();
         database.times(6);

@@ -2,6 +2,8 @@
 //! start.
 
 mod refusals;
+mod takeover;
+mod weak_writes;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

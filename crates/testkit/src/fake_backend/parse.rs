@@ -271,7 +271,7 @@ impl Parser {
             self.expect("table")?;
             let name = self.table()?;
             if self.word("with") {
-                return Ok(Statement::SetOption { name, option: self.table_option()? });
+                return Ok(Statement::SetOptions { name, options: self.table_options()? });
             }
             self.expect("add")?;
             let column = (self.name()?, self.type_name()?);

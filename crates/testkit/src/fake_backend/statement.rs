@@ -79,12 +79,14 @@ impl Statement {
     }
 }
 
-/// What a table says of its tombstones.
+/// What a table says of its tombstones and its files.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TableOption {
     GcGraceSeconds(i32),
     /// ScyllaDB's.
     TombstoneGc(Vec<(String, String)>),
+    /// About files, of which there are none.
+    OfFiles,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -110,10 +112,10 @@ pub enum Statement {
         name: Name,
         if_exists: bool,
     },
-    /// `ALTER TABLE t WITH option = ...`
-    SetOption {
+    /// `ALTER TABLE t WITH option = ... AND ...`
+    SetOptions {
         name: Name,
-        option: TableOption,
+        options: Vec<TableOption>,
     },
     /// `ALTER TABLE t ADD column type`
     AddColumn {

@@ -113,6 +113,8 @@ proptest! {
     fn only_what_begins_as_a_read_is_one(text in strung()) {
         let plan = planned(&text);
         let word = first_word(&text);
+        let is_use = matches!(plan, Plan::Use(_) | Plan::OddUse);
+        prop_assert_eq!(is_use, word == "use", "{}: {:?}", text, plan);
         if reads(&plan) {
             prop_assert!(["select", "list", "describe"].contains(&word.as_str()), "{text}: {plan:?}");
         } else if let Plan::Write(write) = &plan {

@@ -481,7 +481,7 @@ fn schema_and_access_statements() {
         ("PRUNE MATERIALIZED VIEW mv WHERE v = 1", "everything"),
         ("USE ks", "use ks"),
         ("USE \"Ks\";", "use Ks"),
-        ("USE", "everything"),
+        ("USE", "odd use"),
     ]);
 }
 

@@ -26,6 +26,10 @@ use crate::metrics::{Kind, Metrics};
 use crate::reactor::{Bound, ListenError, Listener, Reactors};
 use crate::tls::{ClientTls, ServerTls};
 
+/// For how long a user whom no client has keeps connections to the database, and is known: longer
+/// than it is remembered what was refused to him.
+pub const USER_IDLE: Duration = Duration::from_secs(120);
+
 /// What a CQL front end needs to know.
 #[derive(Clone)]
 pub struct CqlFrontEndConfig {
@@ -48,6 +52,8 @@ pub struct CqlFrontEndConfig {
     pub ring: RingSettings,
     /// Where prepared statements are kept across restarts; `None`: they are not.
     pub plans: Option<PathBuf>,
+    /// For how long a user whom no client has keeps connections to the database.
+    pub user_idle: Duration,
     /// Where to count.
     pub metrics: Arc<Metrics>,
     /// Who decides how requests are answered.
@@ -138,6 +144,7 @@ impl CqlFrontEnd {
                 advertise: config.advertise,
                 host_id: config.host_id,
                 ring: config.ring,
+                user_idle: config.user_idle,
                 metrics: config.metrics,
             },
         });
@@ -226,6 +233,7 @@ mod tests {
             host_id: None,
             ring: RingSettings::default(),
             plans: None,
+            user_idle: USER_IDLE,
             metrics: Arc::default(),
             router: Arc::new(PassThrough),
         };

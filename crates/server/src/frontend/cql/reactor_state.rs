@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,12 @@ use afterglow_cql::schema::Schema;
 use afterglow_cql::statement;
 
 use crate::frontend::client_handshakes::{ClientHandshakes, TlsOptions};
+use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::cluster::hedge::Hedges;
+use crate::frontend::cql::cluster::idle_users::IdleUsers;
 use crate::frontend::cql::cluster::login::{Login, User};
+use crate::frontend::cql::cluster::nodes::NodeId;
 use crate::frontend::cql::cluster::permissions::PermissionCache;
 use crate::frontend::cql::cluster::pool::{Pool, Who};
 use crate::frontend::cql::cluster::routes::Routes;
@@ -56,6 +59,9 @@ pub trait ConnectedClient {
     /// Ends its connection.
     fn abort(&self);
 
+    /// The number of its user, if it has one.
+    fn user(&self) -> Option<u32>;
+
     /// Ends its connection if it has taken nothing for long of the much that waits for it.
     fn abort_if_stalled(&self);
 }
@@ -72,6 +78,8 @@ pub struct CqlReactorState {
     pub hedges: RefCell<Hedges>,
     /// Which users may read which tables.
     pub permissions: PermissionCache,
+    /// Users with connections and without clients.
+    idle_users: RefCell<IdleUsers>,
     /// Users whose credentials are being checked: one check at a time for each.
     logins: KeyedTurns<Box<str>>,
     /// TLS handshakes with clients.
@@ -111,7 +119,7 @@ impl CqlReactorState {
         PARTS.with_borrow_mut(|parts| {
             let part = parts.entry(front_end.id).or_insert_with(|| {
                 let backend_metrics = front_end.config.metrics.backend();
-                Rc::new(Self {
+                let part = Rc::new(Self {
                     pool: Rc::new(Pool::new(
                         front_end.addresses.clone(),
                         front_end.config.backend_tls.clone(),
@@ -121,6 +129,7 @@ impl CqlReactorState {
                     routes: Routes::new(front_end.topology.current()),
                     hedges: RefCell::default(),
                     permissions: PermissionCache::default(),
+                    idle_users: RefCell::default(),
                     logins: KeyedTurns::default(),
                     handshakes: ClientHandshakes::new(TLS_OPTIONS),
                     metrics: front_end.config.metrics.front_end("cql"),
@@ -130,50 +139,88 @@ impl CqlReactorState {
                     schema: RefCell::new(front_end.schema.current()),
                     plans: RefCell::default(),
                     front_end: front_end.clone(),
-                })
+                });
+                let user_idle = front_end.config.user_idle;
+                compio::runtime::spawn(end_idle_users(Rc::downgrade(&part), user_idle)).detach();
+                part
             });
             part.clone()
         })
     }
 
-    /// Has the database check credentials, unless it did so a moment ago.
+    /// Ends the connections of users whom no client here has had for a while.
+    fn end_idle_users(&self, now: Instant) {
+        let (users, after) = (&self.front_end.users, self.front_end.config.user_idle);
+        let mut needed = users.recent(now, after);
+        needed.extend(self.clients.borrow().values().filter_map(|client| client.user()));
+        let connected = self.pool.users();
+        let over = self.idle_users.borrow_mut().over(&connected, &needed, now, after);
+        self.pool.end_users(&over);
+        users.forget_idle(now, after);
+    }
+
+    /// Has the database check the credentials of a user, unless it did so a moment ago. Those that
+    /// name nobody are for [`CqlReactorState::log_in_alone`].
     ///
     /// # Errors
     /// [`ConnectError::Refused`] has the database's words.
     pub async fn log_in(
         self: &Rc<Self>,
+        name: &str,
         login: Login,
         version: Version,
     ) -> Result<Arc<User>, ConnectError> {
         if let Some(user) = self.front_end.users.accepted(&login) {
             return Ok(user); // whoever else is guessing
         }
-        let turn = self.logins.of(login.user.clone());
+        let turn = self.logins.of(name.into());
         let _alone = turn.lock().await;
         if let Some(user) = self.front_end.users.accepted(&login) {
             return Ok(user);
         }
         let asked = Instant::now();
         let known = self.front_end.users.known(&login);
-        let mut last = None;
-        let mut nodes = self.candidates(None).nodes;
-        nodes.sort_by_key(|node| self.pool.is_avoided(*node));
-        for node in nodes {
+        let mut last = no_node();
+        for node in self.nodes_for_logins() {
             match self.pool.try_login(node, login.clone(), known, version).await {
                 Ok(backend) => {
-                    let user = self.front_end.users.accept(&login, asked);
+                    let user = self.front_end.users.accept(name, &login, asked);
                     let who = Who { user: Some(user.clone()), version, keyspace: None };
                     self.pool.adopt(node, &who, backend);
                     return Ok(user);
                 }
-                Err(error) if error.leaves_others() => last = Some(error),
+                Err(error) if error.leaves_others() => last = error,
                 Err(error) => return Err(error),
             }
         }
-        Err(last.unwrap_or(ConnectError::Unreachable {
-            address: "-".into(),
-            reason: "no node is known".into(),
-        }))
+        Err(last)
+    }
+
+    /// Has the database check what a client says of itself: a connection of its own, for where
+    /// nobody can say with whom it might share one.
+    ///
+    /// # Errors
+    /// [`ConnectError::Refused`] has the database's words.
+    pub async fn log_in_alone(
+        &self,
+        login: Login,
+        version: Version,
+    ) -> Result<Rc<Backend>, ConnectError> {
+        let mut last = no_node();
+        for node in self.nodes_for_logins() {
+            match self.pool.log_in_alone(node, login.clone(), version).await {
+                Err(error) if error.leaves_others() => last = error,
+                decided => return decided,
+            }
+        }
+        Err(last)
+    }
+
+    /// Which nodes are asked about credentials, one after the other.
+    fn nodes_for_logins(&self) -> Vec<NodeId> {
+        let mut nodes = self.candidates(None).nodes;
+        nodes.sort_by_key(|node| self.pool.is_avoided(*node));
+        nodes
     }
 
     /// Forgets this reactor's part: the front end is closed.
@@ -247,6 +294,20 @@ impl CqlReactorState {
                 client.tell(&Header::new(version, -1, Opcode::Event), event);
             }
         }
+    }
+}
+
+/// What a login fails with that no node was asked about.
+fn no_node() -> ConnectError {
+    ConnectError::Unreachable { address: "-".into(), reason: "no node is known".into() }
+}
+
+/// Looks after the connections of a reactor's users as long as the reactor has a part.
+async fn end_idle_users(part: Weak<CqlReactorState>, after: Duration) {
+    loop {
+        compio::time::sleep(after / 4).await;
+        let Some(part) = part.upgrade() else { return };
+        part.end_idle_users(Instant::now());
     }
 }
 

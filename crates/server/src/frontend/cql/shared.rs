@@ -54,6 +54,8 @@ pub struct CqlSettings {
     pub host_id: Option<Uuid>,
     /// How drivers are told of the ring.
     pub ring: RingSettings,
+    /// For how long a user whom no client has keeps connections to the database.
+    pub user_idle: Duration,
     /// Where to count.
     pub metrics: Arc<Metrics>,
 }
@@ -172,7 +174,8 @@ impl CqlShared {
         let connect = |node| {
             let (login, events, metrics) = (login.clone(), events.cloned(), metrics.clone());
             let tls = self.config.backend_tls.clone();
-            let dial = Dial { version, keyspace: None, login, events, tls, metrics };
+            let (keyspace, shared) = (None, true);
+            let dial = Dial { version, keyspace, login, events, shared, tls, metrics };
             let address = self.addresses.get(node);
             async move { Backend::connect(&address, dial).await }
         };

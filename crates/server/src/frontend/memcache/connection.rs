@@ -98,9 +98,9 @@ pub async fn serve<S: Stream>(
         id: reactor_state.next_id(),
         peer: ends.peer,
         listener: ends.listener,
-        last_request: front_end.store.now().into(),
+        last_request: front_end.seconds().into(),
         writing_since: None.into(),
-        moved: front_end.store.now().into(),
+        moved: front_end.seconds().into(),
         written: 0.into(),
         holding_since: None.into(),
         received: 0.into(),
@@ -150,22 +150,28 @@ struct Greeted {
 /// Makes the TLS handshake where there is to be one. `None`: it failed, or the front end closes.
 ///
 /// Whoever drains sets `closing` before it looks for connections on this reactor. So a connection
-/// that does not find it set is among those, if it is added without waiting for anything more.
+/// that does not find it set is among those, if it is added without waiting for anything more. One
+/// that does find it may have been accepted before, and have come to this reactor only now.
 async fn greet<S: Stream>(
     reactor_state: &MemcacheReactorState,
     stream: &mut S,
     ends: &Ends,
 ) -> Option<Greeted> {
     let MemcacheReactorState { front_end, handshakes, metrics, .. } = reactor_state;
-    let Some(tls) = front_end.config.tls.as_deref().filter(|_| ends.tls) else {
-        let came = Vec::with_capacity(READ_BUFFER);
-        return Some(Greeted { transport: TlsOrPlain::Plain, came, over: false });
-    };
-    let client = handshakes.secure(tls, stream, &ends.peer, metrics).await?;
-    let greeted = Greeted {
-        transport: TlsOrPlain::Tls(Box::new(client.session)),
-        came: client.came,
-        over: !client.open,
+    let greeted = match front_end.config.tls.as_deref().filter(|_| ends.tls) {
+        None => Greeted {
+            transport: TlsOrPlain::Plain,
+            came: Vec::with_capacity(READ_BUFFER),
+            over: false,
+        },
+        Some(tls) => {
+            let client = handshakes.secure(tls, stream, &ends.peer, metrics).await?;
+            Greeted {
+                transport: TlsOrPlain::Tls(Box::new(client.session)),
+                came: client.came,
+                over: !client.open,
+            }
+        }
     };
     (!front_end.closing.load(Ordering::Acquire)).then_some(greeted)
 }
@@ -259,7 +265,7 @@ impl<S: Stream> MemcacheConnection<S> {
                 // What was sent may have made the room that was missing.
                 // A client that takes its answers is not idle.
                 Pause::Wait if sent > 0 => {
-                    self.info.last_request.set(self.session.reactor_state.front_end.store.now())
+                    self.info.last_request.set(self.session.reactor_state.front_end.seconds())
                 }
                 Pause::Wait => {
                     self.answers.changed().await;
@@ -344,7 +350,7 @@ impl<S: Stream> MemcacheConnection<S> {
     fn end_turn(&mut self, began: Instant, done: u64) {
         self.answers.end_turn();
         if done > 0 {
-            self.info.last_request.set(self.session.reactor_state.front_end.store.now());
+            self.info.last_request.set(self.session.reactor_state.front_end.seconds());
         }
         let MemcacheSession { reactor_state, at_once, .. } = &mut self.session;
         if !at_once.is_empty() {
@@ -366,9 +372,9 @@ impl<S: Stream> MemcacheConnection<S> {
                 self.transport.seal(&mut text)?;
                 out = Outgoing::of_text(text);
             }
-            let (info, store) = (&self.info, &self.session.reactor_state.front_end.store);
-            info.begins_to_write(store.now());
-            let moved = |bytes| info.wrote(bytes, store.now());
+            let (info, front_end) = (&self.info, &self.session.reactor_state.front_end);
+            info.begins_to_write(front_end.seconds());
+            let moved = |bytes| info.wrote(bytes, front_end.seconds());
             let (result, len, sent) = write(&mut self.stream, out, moved).await;
             self.info.writing_since.set(None);
             result?;
@@ -414,7 +420,7 @@ impl<S: Stream> MemcacheConnection<S> {
                     self.info.check()?;
                 }
             }
-            let now = self.session.reactor_state.front_end.store.now();
+            let now = self.session.reactor_state.front_end.seconds();
             self.info.holds(now);
         } else {
             self.info.holding_since.set(None);
@@ -457,7 +463,7 @@ impl<S: Stream> MemcacheConnection<S> {
             self.reader = Some(reader);
             let read = result?;
             self.session.reactor_state.metrics.bytes_received.add(read as u64);
-            self.info.came(read, self.session.reactor_state.front_end.store.now());
+            self.info.came(read, self.session.reactor_state.front_end.seconds());
             self.session.received = Instant::now();
             let open = match self.transport.is_tls() {
                 true => {

@@ -110,6 +110,12 @@ impl FlushSchedule {
         }
     }
 
+    /// Has everybody wait who changes the file, as a disk that does not answer has.
+    #[cfg(test)]
+    pub fn hold(&self) -> parking_lot::MutexGuard<'_, ()> {
+        self.file.lock()
+    }
+
     fn write(&self, due: u64) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let mut file = fs::File::create(&new)?;

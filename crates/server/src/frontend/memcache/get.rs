@@ -26,12 +26,17 @@ use crate::slow_log::SlowRequest;
 impl MemcacheSession {
     /// Answers the keys of one command in their order. Continues where it was blocked.
     pub(super) fn retrieve(&mut self, keys: Keys<'_>, get: Get, reply: &Reply<'_>) -> Performed {
-        let mut ahead = keys.iter().skip(self.announced);
         let several = get.is_plain() && keys.iter().nth(1).is_some();
-        for (number, key) in keys.iter().enumerate().skip(self.resume) {
-            if several && number == self.announced {
-                self.store().prefetch(ahead.by_ref());
-                self.announced += PREFETCHED;
+        let mut done = self.resume;
+        for (end, key) in keys.behind(done) {
+            if several && done >= self.announced {
+                let mut announced = done;
+                let ahead = keys.behind(done).take(PREFETCHED);
+                self.store().prefetch(ahead.map(|(end, key)| {
+                    announced = end;
+                    key
+                }));
+                self.announced = announced;
             }
             let performed = match get.is_plain() {
                 true => self.get(key, get, reply),
@@ -45,9 +50,10 @@ impl MemcacheSession {
                 }
             };
             if matches!(performed, Performed::Blocked | Performed::Full(_)) {
-                self.resume = number;
+                self.resume = done;
                 return performed;
             }
+            done = end;
         }
         (self.resume, self.announced) = (0, 0);
         self.answers.push(|out| out.extend_from_slice(Reply::END));

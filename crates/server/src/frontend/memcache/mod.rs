@@ -15,6 +15,7 @@
 
 mod answers;
 mod arriving;
+mod blocking_turns;
 mod budget;
 mod certificates;
 mod connection;

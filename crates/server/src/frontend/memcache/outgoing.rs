@@ -83,10 +83,14 @@ impl Outgoing {
     }
 
     /// The text before and behind the value in parts that belongs into it.
-    pub fn around_gap(mut self) -> (Vec<u8>, Vec<u8>) {
+    ///
+    /// # Errors
+    /// All of it, if no such value belongs into it.
+    pub fn around_gap(mut self) -> Result<(Vec<u8>, Vec<u8>), Self> {
+        let Some(gap) = self.gap else { return Err(self) };
         debug_assert!(!self.is_sharing());
-        let after = self.text.split_off(self.gap.expect("a value in parts belongs here"));
-        (self.text, after)
+        let after = self.text.split_off(gap);
+        Ok((self.text, after))
     }
 
     /// Takes what comes behind.

@@ -2,7 +2,7 @@
 //! read. Answers leave in order either way.
 
 use std::io;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use afterglow_engine::{Ack, Resized};
 use afterglow_memcache::{
@@ -12,8 +12,8 @@ use afterglow_memcache::{
 use super::dump::{Running, Step};
 use super::flush::Flushed;
 use super::metering::slow;
+use super::reactor_state::MemcacheReactorState;
 use super::session::{MemcacheSession, Performed};
-use super::shared::MemcacheShared;
 use super::version::version;
 use super::{certificates, stats};
 use crate::metrics::Path;
@@ -153,6 +153,7 @@ impl MemcacheSession {
         let slot = self.answers.reserve(&[], true, 0);
         let (reactor_state, received) = (self.reactor_state.clone(), self.received);
         compio::runtime::spawn(async move {
+            let turn = reactor_state.blocking.take().await;
             let front_end = reactor_state.front_end.clone();
             let limit = move || {
                 let wanted = u64::from(megabytes) << 20;
@@ -166,6 +167,7 @@ impl MemcacheSession {
                 Ok(true) => b"OK\r\n",
                 _ => b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
             };
+            drop(turn);
             slot.answer(|out| out.extend_from_slice(answer));
             reactor_state
                 .metrics
@@ -178,11 +180,8 @@ impl MemcacheSession {
     /// Drops everything if that is due. Later requests see none of it.
     pub fn flush_if_due(&self) {
         if let Some(flushed) = self.store().flush_if_due() {
-            compio::runtime::spawn(flush_to_disk(
-                self.reactor_state.front_end.clone(),
-                Ok(flushed),
-            ))
-            .detach();
+            let reactor_state = self.reactor_state.clone();
+            compio::runtime::spawn(flush_to_disk(reactor_state, Ok(flushed))).detach();
         }
     }
 
@@ -200,7 +199,7 @@ impl MemcacheSession {
         let (reactor_state, reply) = (self.reactor_state.clone(), reply.clone().into_owned());
         let received = self.received;
         compio::runtime::spawn(async move {
-            let outcome = flush_to_disk(reactor_state.front_end.clone(), flushed).await;
+            let outcome = flush_to_disk(reactor_state.clone(), flushed).await;
             slot.answer(|out| match outcome {
                 Ok(()) => reply.done(out),
                 Err(error) => {
@@ -236,7 +235,7 @@ impl MemcacheSession {
 /// Waits until a flush, or the second in which there is to be one, is where it survives what the
 /// namespace's durability says.
 async fn flush_to_disk(
-    front_end: Arc<MemcacheShared>,
+    reactor_state: Rc<MemcacheReactorState>,
     flushed: Result<Flushed<Ack<u64>>, u64>,
 ) -> io::Result<()> {
     let due = match flushed {
@@ -251,6 +250,8 @@ async fn flush_to_disk(
         }
         Err(due) => Some(due),
     };
+    let _turn = reactor_state.blocking.take().await;
+    let front_end = reactor_state.front_end.clone();
     // The file is a matter of the disk: not on this thread, which has others to serve.
     let change = move || {
         let schedule = front_end.store.schedule();

@@ -10,6 +10,7 @@ use afterglow_engine::device::{AlignedBuf, DeviceId};
 use afterglow_memcache::CloseReason;
 
 use super::answers::Answers;
+use super::blocking_turns::BlockingTurns;
 use super::budget::BufferBudget;
 use super::dump_turn::Turn;
 use super::shared::MemcacheShared;
@@ -41,6 +42,8 @@ pub struct MemcacheReactorState {
     pub counts: Arc<MemcacheMetrics>,
     /// TLS handshakes with clients.
     pub(super) handshakes: ClientHandshakes,
+    /// Turns to do what blocks.
+    pub(super) blocking: Rc<BlockingTurns>,
     /// What connections may hold.
     pub budget: Rc<BufferBudget>,
     /// Seconds for which a client may stand still while others wait for what it holds.
@@ -62,7 +65,7 @@ pub struct Info {
     pub peer: String,
     /// Where it came to.
     pub listener: Arc<str>,
-    /// When its last request came: seconds of [`super::store::Store::now`].
+    /// When its last request came: seconds of [`MemcacheShared::seconds`], as all that follow.
     pub last_request: Cell<u64>,
     /// Since when a write has been under way, or the latest MiB of it.
     pub writing_since: Cell<Option<u64>>,
@@ -159,6 +162,7 @@ impl MemcacheReactorState {
             metrics: front_end.config.metrics.front_end("memcache"),
             counts: front_end.config.metrics.memcache(),
             handshakes: ClientHandshakes::new(TLS_OPTIONS),
+            blocking: Rc::default(),
             budget: BufferBudget::new(buffers / reactors, MAX_AWAITED / reactors),
             patience: STALL.into(),
             scratch: Cell::default(),

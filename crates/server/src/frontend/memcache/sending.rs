@@ -58,7 +58,8 @@ pub async fn first_part(
     Err(reason)
 }
 
-/// Sends a value whose first part is read, in the gap of `text`.
+/// Sends a value whose first part is read, in the gap of `text`. A text without one is sent alone:
+/// it says why the value is not shown.
 pub async fn send(
     reactor_state: &Rc<MemcacheReactorState>,
     slot: Slot,
@@ -68,7 +69,13 @@ pub async fn send(
 ) {
     let FirstPart { head, bytes, room } = first;
     let parts = &reactor_state.front_end.store.parts;
-    let (before, after) = text.around_gap();
+    let (before, after) = match text.around_gap() {
+        Ok(around) => around,
+        Err(mut text) => {
+            drop((room, bytes));
+            return slot.answer_sharing(|out| out.append(&mut text));
+        }
+    };
     slot.piece(room, |out| {
         out.text().extend_from_slice(&before);
         out.push_whole(&bytes);

@@ -39,9 +39,9 @@ pub struct MemcacheSession {
     pub answers: Rc<Answers>,
     /// Their room.
     pub(super) room: Rc<Room>,
-    /// Keys of a retrieval that are done with already.
+    /// Bytes of the keys of a retrieval that are done with already.
     pub(super) resume: usize,
-    /// Keys of that retrieval that memory has been asked for.
+    /// Bytes of those that memory has been asked for.
     pub(super) announced: usize,
     /// Requests of one key that come next and that memory has been asked for, the one that was
     /// carried out last included. It is kept while the connection waits, so that none is asked for

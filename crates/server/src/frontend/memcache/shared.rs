@@ -10,6 +10,7 @@ use afterglow_engine::device::DeviceSet;
 use afterglow_engine::{Cache, Stats};
 use afterglow_memcache::auth::Users;
 use parking_lot::{Mutex, RwLock};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::counted::MemcacheCounts;
 use super::dump_turn::DumpTurn;
@@ -53,6 +54,11 @@ pub struct MemcacheShared {
 }
 
 impl MemcacheShared {
+    /// Seconds of a clock that never steps. By it clients stand still, or are idle.
+    pub(super) fn seconds(&self) -> u64 {
+        clock_gettime(ClockId::MonotonicCoarse).tv_sec.unsigned_abs()
+    }
+
     /// All that was ever counted; `stats` are the engine's.
     pub(super) fn counted_ever(&self, stats: &Stats) -> MemcacheCounts {
         let metrics = &self.config.metrics;

@@ -521,7 +521,7 @@ fn listeners(reactor_state: &Rc<MemcacheReactorState>) -> Lines {
 }
 
 fn described(reactor_state: &MemcacheReactorState) -> Lines {
-    let now = reactor_state.front_end.store.now();
+    let now = reactor_state.front_end.seconds();
     let one = |info: Rc<Info>| {
         // The number by which those who watch know it. Listeners are numbered from 0: there are at
         // most two, and no socket has 0 or 1.

@@ -36,6 +36,9 @@ pub struct Store {
     /// The next cas token of an object that is put, for what is stored but expires at once.
     started: u64,
     total_items: AtomicU64,
+    /// Seconds that a test has its time step.
+    #[cfg(test)]
+    pub(super) stepped: AtomicU64,
 }
 
 /// What a read-modify-write found, so that its outcome can be told once its change is made.
@@ -112,6 +115,8 @@ impl Store {
             whole,
             started: now,
             total_items: AtomicU64::new(0),
+            #[cfg(test)]
+            stepped: AtomicU64::new(0),
             objects,
         };
         if let Some(flushed) = store.flush_if_due() {
@@ -135,7 +140,10 @@ impl Store {
 
     /// Unix seconds. Never goes back.
     pub fn now(&self) -> u64 {
-        self.objects.now()
+        let now = self.objects.now();
+        #[cfg(test)]
+        let now = now + self.stepped.load(Ordering::Relaxed);
+        now
     }
 
     /// Seconds since the front end was opened.

@@ -30,7 +30,9 @@ use crate::reactor::{Driver, Reactors, ReactorsConfig};
 
 mod ahead;
 mod changes;
+mod clocks;
 mod dumps;
+mod hold_ups;
 mod large;
 mod room;
 mod watches;

@@ -34,7 +34,7 @@ pub async fn watch(front_end: Arc<MemcacheShared>) {
     let mut looks = 0;
     while !front_end.closed.load(Ordering::Acquire) {
         compio::time::sleep(POLL_INTERVAL).await;
-        look(&reactor_state, front_end.store.now());
+        look(&reactor_state, front_end.seconds());
         looks += 1;
         if looks % UNUSED == 0 {
             AlignedBuf::give_back_unused_long();

@@ -8,6 +8,7 @@ use afterglow_ring::Frame;
 use super::stranger::{Heard, Stranger};
 use super::*;
 use crate::ring_link::Role;
+use crate::ring_link::lanes::Waiting;
 use crate::ring_link::live::LiveLink;
 use crate::ring_link::payload::Payload;
 use crate::ring_link::registry::{Registered, Registry};
@@ -87,11 +88,11 @@ fn credit_is_told_as_answers_are_given() {
         let bytes = vec![1; (number % 200) as usize];
         stranger.say(&Payload::Request(&bytes));
         assert_eq!(one.next_message(), (MemberId(2), bytes.clone()));
-        one.transport.answered(MemberId(2), bytes.len());
+        drop(one.request(bytes.len()));
         let Some(Heard::Credit(credit)) = stranger.hear() else { panic!("no credit") };
         assert_eq!(credit.requests, number + 1 + 4);
     }
-    assert!(one.transport.ask(MemberId(2), b"mine".to_vec()));
+    assert!(one.transport.send(MemberId(2), MessageKind::Request, b"mine".to_vec()));
     assert_eq!(stranger.hear(), Some(Heard::Request(b"mine".to_vec())));
 }
 
@@ -214,7 +215,7 @@ fn a_member_has_only_so_many_links_and_the_newest_stay() {
     }
     holds("two are closed", || one.closed("replaced") == 2);
     assert_eq!(one.transport.open_links(), 4);
-    assert!(one.transport.send(MemberId(2), b"m".to_vec()));
+    assert!(one.transport.send(MemberId(2), MessageKind::Control, b"m".to_vec()));
     for link in &links[2..] {
         link.stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     }
@@ -227,8 +228,12 @@ fn a_member_has_only_so_many_links_and_the_newest_stay() {
 #[test]
 fn links_are_replaced_though_none_of_them_has_ended_yet() {
     let (tell, _events) = mpsc::channel();
-    let registry =
-        Registry::new(config(1), patient(), Arc::new(EventSender(tell)), Default::default());
+    let registry = Registry::new(
+        config(1),
+        patient(),
+        Arc::new(EventSender(tell, Requests::default())),
+        Default::default(),
+    );
     let registry = Arc::new(registry);
     let record = registry.record(MemberId(2), "127.0.0.1");
     let registered: Vec<_> = (0..7)
@@ -239,7 +244,9 @@ fn links_are_replaced_though_none_of_them_has_ended_yet() {
             registry.register(Arc::new(link)).unwrap()
         })
         .collect();
-    let open = |one: &Registered| one.link.offer(false, b"m".to_vec()).is_ok();
+    let open = |one: &Registered| {
+        one.link.offer(Waiting::new(MessageKind::Control, b"m".to_vec())).is_ok()
+    };
     let open: Vec<_> = registered.iter().map(open).collect();
     assert_eq!(open, [false, false, false, true, true, true, true]);
 }

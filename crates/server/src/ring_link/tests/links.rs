@@ -14,8 +14,8 @@ fn messages_arrive_in_order_in_both_directions_and_the_dialled_side_needs_no_add
         for number in 0..COUNT {
             let body = vec![number as u8; (number % 300) as usize];
             let message = [&number.to_le_bytes()[..], &body].concat();
-            assert!(one.transport.send(MemberId(2), message.clone()));
-            assert!(two.transport.send(MemberId(1), message));
+            assert!(one.transport.send(MemberId(2), MessageKind::Control, message.clone()));
+            assert!(two.transport.send(MemberId(1), MessageKind::Control, message));
         }
         for (node, from) in [(&one, 2), (&two, 1)] {
             for number in 0..COUNT {
@@ -40,12 +40,12 @@ fn a_long_message_arrives_and_one_that_is_too_long_is_counted() {
     one.dial(&[&two]);
     assert_eq!(one.next(), Event::Up(MemberId(2)));
     let long: Vec<u8> = (0..8 << 20).map(|n: u32| (n % 251) as u8).collect();
-    assert!(one.transport.send(MemberId(2), long.clone()));
+    assert!(one.transport.send(MemberId(2), MessageKind::Control, long.clone()));
     assert_eq!(two.next(), Event::Up(MemberId(1)));
     assert_eq!(two.next(), Event::Message(MemberId(1), long));
-    assert!(!one.transport.send(MemberId(2), vec![0; (8 << 20) + 1]));
+    assert!(!one.transport.send(MemberId(2), MessageKind::Control, vec![0; (8 << 20) + 1]));
     assert_eq!(one.dropped("too_long"), 1);
-    assert!(!one.transport.send(MemberId(3), vec![1]));
+    assert!(!one.transport.send(MemberId(3), MessageKind::Control, vec![1]));
     assert_eq!(one.dropped("no_link"), 1);
 }
 
@@ -55,7 +55,7 @@ fn who_asks_needs_credit_and_gets_it_back_with_answers() {
     one.dial(&[&two]);
     assert_eq!(one.next(), Event::Up(MemberId(2)));
     assert_eq!(two.next(), Event::Up(MemberId(1)));
-    let ask = |size: usize| one.transport.ask(MemberId(2), vec![7; size]);
+    let ask = |size: usize| one.transport.send(MemberId(2), MessageKind::Request, vec![7; size]);
     assert!(!ask(1025), "more than the window has bytes");
     for size in [10, 20, 30, 40] {
         assert!(ask(size));
@@ -64,12 +64,12 @@ fn who_asks_needs_credit_and_gets_it_back_with_answers() {
     assert!(!ask(1), "the window has four requests");
     assert_eq!(one.dropped("credit"), 2);
     assert_eq!(one.transport.peers()[0].refused, 2);
-    assert!(one.transport.send(MemberId(2), vec![1]), "other messages need none");
+    assert!(
+        one.transport.send(MemberId(2), MessageKind::Control, vec![1]),
+        "other messages need none"
+    );
     assert_eq!(two.next(), Event::Message(MemberId(1), vec![1]));
-    two.transport.answered(MemberId(1), 11);
-    two.transport.answered(MemberId(9), 10);
-    assert!(!ask(1), "nobody has asked that");
-    two.transport.answered(MemberId(1), 30);
+    drop(two.request(30));
     holds("credit comes back", || ask(5));
     assert_eq!(two.next(), Event::Message(MemberId(1), vec![7; 5]));
 }
@@ -84,11 +84,11 @@ fn both_sides_may_dial_at_once() {
             assert_eq!(node.next(), Event::Up(other.id()));
         }
         for (node, other) in [(&one, &two), (&two, &one)] {
-            assert!(node.transport.send(other.id(), b"hello".to_vec()));
+            assert!(node.transport.send(other.id(), MessageKind::Control, b"hello".to_vec()));
             assert_eq!(other.next(), Event::Message(node.id(), b"hello".to_vec()));
         }
         holds("two links", || one.transport.open_links() == 2 && two.transport.open_links() == 2);
-        assert!(one.transport.send(two.id(), b"again".to_vec()));
+        assert!(one.transport.send(two.id(), MessageKind::Control, b"again".to_vec()));
         assert_eq!(two.next_message(), (one.id(), b"again".to_vec()));
         for node in [&one, &two] {
             assert!(node.events.try_recv().is_err(), "one link more is no news");
@@ -111,7 +111,7 @@ fn a_peer_that_restarts_is_found_again() {
         two = node_with(again, patient(), Driver::Auto);
     }
     assert_eq!(one.next(), Event::Up(MemberId(2)));
-    assert!(one.transport.send(MemberId(2), b"back".to_vec()));
+    assert!(one.transport.send(MemberId(2), MessageKind::Control, b"back".to_vec()));
     assert_eq!(two.next_message(), (MemberId(1), b"back".to_vec()));
 }
 
@@ -133,7 +133,7 @@ fn links_follow_the_map() {
     assert_eq!(one.next(), Event::Up(MemberId(2)));
     one.dial(&[]);
     assert_eq!(one.next(), Event::Down(MemberId(3)));
-    assert!(one.transport.send(MemberId(2), b"still here".to_vec()));
+    assert!(one.transport.send(MemberId(2), MessageKind::Control, b"still here".to_vec()));
     assert_eq!(two.next(), Event::Up(MemberId(1)));
     assert_eq!(two.next_message().1, b"still here");
 }
@@ -157,10 +157,10 @@ fn what_waits_is_written_before_a_stop_and_nobody_comes_after_it() {
     one.dial(&[&two]);
     assert_eq!(one.next(), Event::Up(MemberId(2)));
     for number in 0..100u8 {
-        assert!(one.transport.send(MemberId(2), vec![number; 10_000]));
+        assert!(one.transport.send(MemberId(2), MessageKind::Control, vec![number; 10_000]));
     }
     one.transport.stop();
-    assert!(!one.transport.send(MemberId(2), vec![1]));
+    assert!(!one.transport.send(MemberId(2), MessageKind::Control, vec![1]));
     for number in 0..100u8 {
         assert_eq!(two.next_message(), (MemberId(1), vec![number; 10_000]));
     }
@@ -180,10 +180,10 @@ fn a_receiver_that_panics_costs_its_link_alone() {
     assert_eq!(up, [Event::Up(MemberId(2)), Event::Up(MemberId(3))]);
     assert_eq!(two.next(), Event::Up(MemberId(1)));
     assert_eq!(three.next(), Event::Up(MemberId(1)));
-    assert!(two.transport.send(MemberId(1), BUG.to_vec()));
+    assert!(two.transport.send(MemberId(1), MessageKind::Control, BUG.to_vec()));
     assert_eq!(one.next(), Event::Down(MemberId(2)));
     assert_eq!(two.next(), Event::Down(MemberId(1)));
-    assert!(three.transport.send(MemberId(1), b"hello".to_vec()));
+    assert!(three.transport.send(MemberId(1), MessageKind::Control, b"hello".to_vec()));
     // The dialler goes on, before or after that.
     let mut events = [one.next(), one.next()];
     events.sort_by_key(|event| *event == Event::Up(MemberId(2)));
@@ -195,7 +195,7 @@ fn a_receiver_that_panics_costs_its_link_alone() {
 fn an_address_in_use_is_named() {
     let one = node(1);
     let taken = TransportConfig { listen: one.transport.address(), ..config(2) };
-    let receiver = Arc::new(EventSender(mpsc::channel().0));
+    let receiver = Arc::new(EventSender(mpsc::channel().0, Requests::default()));
     let error = Transport::start(taken, &one.reactors, receiver.clone(), &one.metrics).err();
     let error = error.expect("it is in use").to_string();
     assert!(error.contains(&one.at()) && error.contains("choose a free address"), "{error}");

@@ -5,6 +5,7 @@ use std::task::{Context, Waker};
 use std::thread::{self, ThreadId};
 
 use super::*;
+use crate::ring_link::lanes::Waiting;
 use crate::ring_link::live::{Batch, LiveLink};
 use crate::ring_link::registry::{Registered, Registry};
 
@@ -13,9 +14,9 @@ use crate::ring_link::registry::{Registered, Registry};
 struct Echo(OnceLock<Transport>);
 
 impl Receiver for Echo {
-    fn message(&self, from: MemberId, bytes: &[u8]) {
+    fn message(&self, from: MemberId, bytes: &[u8], _: Option<OpenRequest>) {
         let transport = self.0.get().expect("it listens before anybody knows where");
-        assert!(transport.send(from, bytes.to_vec()));
+        assert!(transport.send(from, MessageKind::Control, bytes.to_vec()));
     }
 
     fn link(&self, _: MemberId, _: bool) {}
@@ -27,7 +28,7 @@ impl Receiver for Echo {
 struct Threads(mpsc::Sender<(Vec<u8>, ThreadId)>);
 
 impl Receiver for Threads {
-    fn message(&self, _: MemberId, bytes: &[u8]) {
+    fn message(&self, _: MemberId, bytes: &[u8], _: Option<OpenRequest>) {
         let _ = self.0.send((bytes.to_vec(), thread::current().id()));
     }
 
@@ -61,7 +62,7 @@ fn an_answer_comes_on_the_reactor_that_has_asked() {
         for number in 0..20 {
             let (asks, (tell, told)) = (asks.clone(), mpsc::channel());
             asking.spawn_on(reactor, move || async move {
-                assert!(asks.send(MemberId(2), vec![number]));
+                assert!(asks.send(MemberId(2), MessageKind::Control, vec![number]));
                 tell.send(thread::current().id()).unwrap();
             });
             let asked = told.recv_timeout(TIMEOUT).unwrap();
@@ -83,6 +84,10 @@ fn link_to(registry: &Arc<Registry>, life: u128) -> Registered {
     registry.register(Arc::new(link)).unwrap()
 }
 
+fn send(registry: &Registry) {
+    assert!(registry.send(MemberId(2), Waiting::new(MessageKind::Control, vec![1])).is_ok());
+}
+
 fn waiting(link: &Registered) -> usize {
     let (mut batch, context) = (Batch::default(), Context::from_waker(Waker::noop()));
     let _ = link.link.poll_batch(&context, &mut batch);
@@ -92,8 +97,12 @@ fn waiting(link: &Registered) -> usize {
 #[test]
 fn links_to_a_process_that_was_replaced_come_after_those_to_the_new_one() {
     let (tell, _events) = mpsc::channel();
-    let registry =
-        Registry::new(config(1), patient(), Arc::new(EventSender(tell)), Default::default());
+    let registry = Registry::new(
+        config(1),
+        patient(),
+        Arc::new(EventSender(tell, Requests::default())),
+        Default::default(),
+    );
     let registry = Arc::new(registry);
     let near_but_old = link_to(&registry, 1);
     let elsewhere = |life| {
@@ -101,11 +110,11 @@ fn links_to_a_process_that_was_replaced_come_after_those_to_the_new_one() {
         thread::scope(|scope| scope.spawn(|| link_to(registry, life)).join().unwrap())
     };
     let far = elsewhere(2);
-    assert!(registry.send(MemberId(2), false, vec![1]));
+    send(&registry);
     assert_eq!((waiting(&near_but_old), waiting(&far)), (0, 1));
     // Of two links to the same process the nearer is taken, though the other is newer.
     let near = link_to(&registry, 2);
     let far = (far, elsewhere(2));
-    assert!(registry.send(MemberId(2), false, vec![1]));
+    send(&registry);
     assert_eq!([&near, &far.0, &far.1].map(waiting), [1, 0, 0]);
 }

@@ -63,7 +63,7 @@ pub fn alter(store: &mut Store, statement: &Statement, context: &Context<'_>) ->
             owner.tables.insert(name.table.clone(), table);
             changed("CREATED", &keyspace, Some(&name.table))
         }
-        Statement::SetOption { name, .. } | Statement::AddColumn { name, .. } => {
+        Statement::SetOptions { name, .. } | Statement::AddColumn { name, .. } => {
             let keyspace = context.keyspace_of(name)?.to_owned();
             let table = store.table_mut(&keyspace, &name.table);
             alter_table(table.ok_or_else(|| no_table(&name.table))?, statement)?;
@@ -102,14 +102,17 @@ fn note_time(store: &mut Store, reply: &Reply) {
     table.into_iter().for_each(|table| table.changed = now);
 }
 
-/// What a table is altered by: an option, or another column.
+/// What a table is altered by: options, or another column.
 fn alter_table(table: &mut Table, statement: &Statement) -> Done<()> {
     match statement {
-        Statement::SetOption { option: TableOption::GcGraceSeconds(seconds), .. } => {
-            table.gc_grace = *seconds;
-        }
-        Statement::SetOption { option: TableOption::TombstoneGc(options), .. } => {
-            table.tombstone_gc.clone_from(options);
+        Statement::SetOptions { options, .. } => {
+            for option in options {
+                match option {
+                    TableOption::GcGraceSeconds(seconds) => table.gc_grace = *seconds,
+                    TableOption::TombstoneGc(words) => table.tombstone_gc.clone_from(words),
+                    TableOption::OfFiles => {}
+                }
+            }
         }
         Statement::AddColumn { column: (column, type_name), .. } => {
             add_column(table, column, type_name)?;

@@ -11,10 +11,28 @@ impl Parser {
         self.options()
     }
 
-    /// `gc_grace_seconds = 1` or `tombstone_gc = {...}`
-    pub(super) fn table_option(&mut self) -> Parsed<TableOption> {
+    /// Options of a table with AND between them.
+    pub(super) fn table_options(&mut self) -> Parsed<Vec<TableOption>> {
+        let mut options = vec![self.table_option()?];
+        while self.word("and") {
+            options.push(self.table_option()?);
+        }
+        Ok(options)
+    }
+
+    /// `gc_grace_seconds = 1`, `tombstone_gc = {...}`, or one about files.
+    fn table_option(&mut self) -> Parsed<TableOption> {
         if self.word("tombstone_gc") {
             return Ok(TableOption::TombstoneGc(self.options()?));
+        }
+        if self.word("compaction") {
+            self.options()?;
+            return Ok(TableOption::OfFiles);
+        }
+        if self.word("memtable_flush_period_in_ms") {
+            self.expect("=")?;
+            self.term()?;
+            return Ok(TableOption::OfFiles);
         }
         self.expect("gc_grace_seconds")?;
         self.expect("=")?;

@@ -5,9 +5,21 @@ use afterglow_cql::frame::{Flags, Opcode};
 use afterglow_cql::plan::{ReadPlan, RowKey};
 use afterglow_cql::response::{MetadataFlags, ResultKind};
 use afterglow_rowcache::entry::Row;
+use afterglow_rowcache::row::most_bytes;
 
 use super::super::Responder;
 use crate::metrics::Path;
+
+/// What may be longer than that is the database's to answer. Twice the longest row that is kept: no
+/// row is longer whose columns are selected once each.
+pub const MOST_BYTES: usize = 32 << 20;
+
+/// Whether a row makes no answer that is too long.
+pub fn fits(read: &ReadPlan, key: &RowKey, row: &Row) -> bool {
+    // Nearly always, and without a look into the row.
+    let most = most_bytes(row.bytes().len() + key.engine_key().len(), read);
+    most <= MOST_BYTES || row.stored().most_bytes(key, read) <= MOST_BYTES
+}
 
 /// The metadata that an answer carries.
 #[derive(Clone, Copy)]

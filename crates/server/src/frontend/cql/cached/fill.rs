@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::super::{Backend, error_code, parsed};
+use super::answer::MOST_BYTES;
 use crate::frontend::cql::keyed_turns::KeyedTurns;
 
 /// Tables whose fill statements are remembered, in each version.
@@ -38,13 +39,13 @@ pub struct FillStatement {
 }
 
 impl FillStatement {
-    /// The metadata of an answer with these columns under these names.
+    /// The metadata of an answer with these columns under these names. `None`: it may be too long.
     pub fn metadata(
         &self,
         version: Version,
         projection: &[Projected],
         names: &[String],
-    ) -> Vec<u8> {
+    ) -> Option<Vec<u8>> {
         let columns: Vec<ColumnSpec<'_>> = projection
             .iter()
             .zip(names)
@@ -62,9 +63,13 @@ impl FillStatement {
                 }
             })
             .collect();
+        let bytes = columns.iter().map(|column| column.name.len() + column.type_bytes.len());
+        if bytes.sum::<usize>() > MOST_BYTES {
+            return None;
+        }
         let mut out = Vec::new();
         MetadataOut::of_table(&columns).encode(version, &mut out);
-        out
+        Some(out)
     }
 }
 

@@ -13,7 +13,6 @@
 //!   cache has none, the read of the database that fills the cache, and which nodes it asks.
 //! - [`fill_result`]: what those hear who wait for a fill.
 //! - [`write`](mod@write) and [`update`]: a write, and what it sets in a cached row.
-//! - [`asked_first`]: whether the database takes a text that is not understood.
 //! - [`schema_change`]: what a change of the schema means for fills.
 //! - [`serial`] and [`repeat`]: what settles a write of unknown outcome, a lightweight transaction
 //!   or a plain one.
@@ -22,7 +21,6 @@
 //! - [`setup`]: start and stop.
 
 mod answer;
-mod asked_first;
 mod awaited;
 mod changed_table;
 mod fill;
@@ -66,7 +64,10 @@ mod write_level;
 pub use afterglow_rowcache::instance_file::note_clean_stop;
 pub use afterglow_rowcache::restart::{StartError as CachedError, look, tables_of_last_run};
 pub use invalidate::{Invalidator, Named};
-pub use ring::{DifferenceStatus, MemberStatus, RingConfig, RingHandle, RingStatus};
+pub use ring::{
+    DifferenceStatus, LeaseStatus, MemberStatus, MoveStatus, RangeStatus, RingConfig, RingHandle,
+    RingStatus,
+};
 pub use router::CachedRouter;
 pub use setup::{Cached, CachedConfig, Keeping};
 pub use times::Times;

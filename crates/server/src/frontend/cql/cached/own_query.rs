@@ -88,23 +88,32 @@ pub(super) fn remedy(code: Option<ErrorCode>) -> &'static str {
         Some(ErrorCode::Unauthorized) => {
             "Let the user of --backend-credentials SELECT and MODIFY the keyspace `afterglow`, and CREATE it where it is not there"
         }
-        Some(
-            ErrorCode::Unavailable
-            | ErrorCode::ReadTimeout
-            | ErrorCode::WriteTimeout
-            | ErrorCode::ReadFailure
-            | ErrorCode::WriteFailure
-            | ErrorCode::CasWriteUnknown,
-        ) => {
+        Some(code) if lacks_nodes(code) => {
             "Lightweight transactions need most replicas of the keyspace `afterglow`: see which nodes are away, or give the keyspace no more replicas than there are nodes (ALTER KEYSPACE)"
         }
         Some(ErrorCode::Invalid | ErrorCode::Config) => {
             "The keyspace `afterglow` must take lightweight transactions. If it was dropped, stop all instances and start them again: one makes it when it starts"
         }
+        Some(code) if code != ErrorCode::Syntax => {
+            "It may pass by itself; where it does not, the database's log says more"
+        }
         _ => {
             "An instance makes the keyspace `afterglow` when it starts, where it may, and needs SELECT and MODIFY on it"
         }
     }
+}
+
+/// Whether the database answers so while too few nodes are there. That may go away by itself.
+pub(super) fn lacks_nodes(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::Unavailable
+            | ErrorCode::ReadTimeout
+            | ErrorCode::WriteTimeout
+            | ErrorCode::ReadFailure
+            | ErrorCode::WriteFailure
+            | ErrorCode::CasWriteUnknown
+    )
 }
 
 /// Whether the database answers so for a reason that does not go away by itself.

@@ -18,7 +18,7 @@ use super::super::{
     Backend, Client, Later, May, Operation, Prepared, PreparedAnswer, Request, error_code, parsed,
     result_kind,
 };
-use super::answer::{Metadata, answer};
+use super::answer::{self, Metadata, answer};
 use super::level::{Need, need_of};
 use super::names;
 use super::ring::RemoteRow;
@@ -51,6 +51,11 @@ pub(super) fn route(
         return Some(Box::pin(ask(request, plan)));
     }
     match found {
+        Found::Row(row, _) if !answer::fits(read, &terms.key, &row) => {
+            request.note_pass(PassReason::TooLong);
+            request.pass(Path::Pass);
+            None
+        }
         Found::Row(row, tier) => {
             let Some(metadata) = terms.metadata.ready(shared, read, request.header.version) else {
                 let pending = Pending::new(shared, request, plan, terms);
@@ -182,7 +187,7 @@ impl Wanted {
             Wanted::Prepared(answer) => Some(Ready::Prepared(answer.clone())),
             Wanted::ByFillStatement { generation } => {
                 let statement = shared.statements.ready(read, version, *generation)?;
-                Some(Ready::Made(statement.metadata(version, &read.projection, &read.names)))
+                statement.metadata(version, &read.projection, &read.names).map(Ready::Made)
             }
         }
     }
@@ -379,13 +384,29 @@ impl Pending {
     /// Not a future around another, which would keep the read twice: a client that has nothing told
     /// of its columns yet may have as many of these as requests.
     fn hit(self, row: Row, tier: Tier) -> impl Future<Output = ()> {
-        self.request.note_hit(tier, row.age());
-        self.reply(row, path_of(tier))
+        let path = match self.fits(&row) {
+            true => {
+                self.request.note_hit(tier, row.age());
+                path_of(tier)
+            }
+            false => {
+                self.request.note_pass(PassReason::TooLong);
+                Path::Pass
+            }
+        };
+        self.reply(row, path)
+    }
+
+    fn fits(&self, row: &Row) -> bool {
+        answer::fits(self.read(), &self.terms.key, row)
     }
 
     /// Answers with the row. The database answers if the metadata that the client wants is not
-    /// known.
+    /// known, or the answer may be too long.
     pub(super) async fn reply(self, row: Row, path: Path) {
+        if !self.fits(&row) {
+            return self.request.pass(path);
+        }
         let Some(metadata) = self.metadata().await else {
             return self.request.pass(path);
         };

@@ -265,12 +265,10 @@ impl Repetition {
         match backend.call(self.opcode, Flags::NONE, self.body.clone()).await {
             Ok(answer) if answer.header.opcode == Opcode::Result => RepeatOutcome::Done,
             Ok(answer) => match error_code(&answer) {
-                Some(
-                    ErrorCode::Invalid
-                    | ErrorCode::Syntax
-                    | ErrorCode::Unauthorized
-                    | ErrorCode::Config,
-                ) => RepeatOutcome::Never,
+                // CONFIG_ERROR tells of a rate limit, which is over in a moment.
+                Some(ErrorCode::Invalid | ErrorCode::Syntax | ErrorCode::Unauthorized) => {
+                    RepeatOutcome::Never
+                }
                 _ => RepeatOutcome::Later,
             },
             Err(error) => {

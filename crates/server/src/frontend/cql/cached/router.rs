@@ -80,6 +80,7 @@ impl Router for CachedRouter {
                 request.pass(path);
                 None
             }
+            Plan::OddUse => unreachable!("it is refused before"),
         }
     }
 

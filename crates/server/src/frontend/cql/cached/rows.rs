@@ -18,7 +18,7 @@ use afterglow_rowcache::entry::Row;
 use afterglow_rowcache::serve::CachePermission;
 use futures_util::future::join_all;
 
-use super::answer::answer_rows;
+use super::answer::{MOST_BYTES, answer_rows};
 use super::miss::{Brought, CountedOnce};
 use super::read::{
     Pending, Ready, admit_rows, ask, is_allowed, may_answer, path_of, tier_of, without_cache,
@@ -101,8 +101,8 @@ impl RowsRead {
     }
 
     fn hit(self, all: &[Row], tier: Tier) -> Option<Later> {
-        if !self.fits(all) {
-            self.pending.request.note_pass(PassReason::Paging);
+        if let Err(reason) = self.fits(all) {
+            self.pending.request.note_pass(reason);
             self.pending.request.pass(Path::Pass);
             return None;
         }
@@ -166,7 +166,7 @@ impl RowsRead {
         let all = brought.into_iter().map(row).collect::<Option<Vec<_>>>();
         let (all, paths): (Vec<_>, Vec<_>) = all.unwrap_or_default().into_iter().unzip();
         let is_whole = all.len() == self.rows.len();
-        if is_whole && self.fits(&all) && !of_others && self.is_answered_still() {
+        if is_whole && self.fits(&all).is_ok() && !of_others && self.is_answered_still() {
             let oldest = all.iter().filter_map(Row::age).max();
             let tier = slowest(paths.into_iter().filter_map(tier_of));
             let path = count.end(&self.pending.request, path_of(tier), oldest);
@@ -189,12 +189,18 @@ impl RowsRead {
         all.iter().filter(|row| !row.stored().is_absent()).count().min(self.limit)
     }
 
-    /// Whether the answer is one page. With as many rows as a page has there may be another, unless
-    /// the limit forbids it.
-    fn fits(&self, all: &[Row]) -> bool {
+    /// Why the answer is not ours to give, if it is not. With as many rows as a page has there may
+    /// be another, unless the limit forbids it.
+    fn fits(&self, all: &[Row]) -> Result<(), PassReason> {
         let shown = self.shown(all);
         let size = self.page_size.and_then(|size| usize::try_from(size).ok());
-        size.is_none_or(|size| shown < size || shown == size && shown == self.limit)
+        if size.is_some_and(|size| shown > size || shown == size && shown != self.limit) {
+            return Err(PassReason::Paging);
+        }
+        let read = self.pending.read();
+        let rows = self.rows.iter().zip(all);
+        let bytes = rows.map(|((key, _), row)| row.stored().most_bytes(key, read));
+        if bytes.sum::<usize>() > MOST_BYTES { Err(PassReason::TooLong) } else { Ok(()) }
     }
 
     /// Answers with the rows. The database answers if the metadata that the client wants is not

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use futures_channel::oneshot;
 
 use super::FillWaiter;
-use super::answer::answer_rows;
+use super::answer::{MOST_BYTES, answer_rows};
 use super::awaited::{SoughtUnit, Waited};
 use super::fill::{FillFailure, FillShape};
 use super::read::{
@@ -139,7 +139,11 @@ impl SliceRead {
     }
 
     fn answer<'u>(&self, unit: &StoredUnit<'u>) -> Result<SliceRows<'u>, Unanswered> {
-        unit.answer(&self.pending.read().table, &self.wanted, self.page_size)
+        let Pending { terms, .. } = &self.pending;
+        let read = self.pending.read();
+        let rows = unit.answer(&read.table, &self.wanted, self.page_size)?;
+        let fits = rows.most_bytes(&terms.key, read) <= MOST_BYTES;
+        if fits { Ok(rows) } else { Err(Unanswered::TooLong) }
     }
 
     fn hit(self, hit: &Hit) -> Option<Later> {
@@ -162,6 +166,7 @@ impl SliceRead {
                 None
             }
             Err(Unanswered::Paged) => pass(self.pending.request, PassReason::Paging),
+            Err(Unanswered::TooLong) => pass(self.pending.request, PassReason::TooLong),
             Err(reason) => self.miss(reason.into()),
         }
     }
@@ -359,7 +364,9 @@ impl SliceRead {
         // The next fill reads more if this one was too small by mistake.
         let grows =
             found == rows as usize && units.may_read_more(read.table.id, rows, &self.wanted);
-        if installed == Installed::Uncacheable || answered.is_err() && !grows {
+        // What is too long for this client is not for others.
+        let is_missing = !matches!(answered, Ok(_) | Err(Unanswered::TooLong)) && !grows;
+        if installed == Installed::Uncacheable || is_missing {
             self.note_in_vain();
         }
         match answered {
@@ -389,6 +396,7 @@ impl From<Unanswered> for MissReason {
     fn from(reason: Unanswered) -> MissReason {
         match reason {
             Unanswered::Beyond | Unanswered::Paged => MissReason::Beyond,
+            Unanswered::TooLong => MissReason::TooLarge,
             Unanswered::Corrupt => MissReason::Corrupt,
             Unanswered::Unordered => MissReason::Unusable,
         }

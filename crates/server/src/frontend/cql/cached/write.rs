@@ -25,7 +25,6 @@ use futures_channel::oneshot::{self, Receiver};
 use futures_util::future::{Either, select};
 
 use super::super::{Later, Operation, Request, SchemaStore};
-use super::asked_first;
 use super::in_vain::NotSent;
 use super::outcome::{answered, count_outcome};
 use super::refresh::Refresher;
@@ -35,6 +34,7 @@ use super::state::CachedState;
 use super::write_level::is_weak;
 use super::{WriteInFlight, in_vain, serial, update, write_in_ring};
 use crate::frontend::cql::bound::bound;
+use crate::frontend::cql::client::asked_first;
 use crate::frontend::cql::cluster::error::CallError;
 use crate::frontend::cql::refusals::VainTurn;
 use crate::metrics::{MissReason, Path, WriteScopeLabel};

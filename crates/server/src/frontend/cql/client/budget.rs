@@ -1,9 +1,23 @@
 //! The memory budget of all clients of a front end, for requests in flight and answers that they
 //! have not read.
+//!
+//! A client that finds no room is told so, with OVERLOADED, if its STARTUP says `THROW_ON_OVERLOAD`
+//! as the database knows it. Any other waits: nothing more is read from it. Nobody waits for ever:
+//!
+//! - What is [`FREE`] is there for everybody. Whoever waits with more gets the answers to what it
+//!   has under way, and room with them if it reads them. It needs nobody else for that.
+//! - Whoever waits with a large request holds nothing of it. What was admitted of its first bytes
+//!   is given back first, so that two of them do not wait for each other.
+//! - What others hold comes back. A request is answered, or fails with its node. A large request
+//!   that comes too slowly loses its connection. So does a client that takes nothing of its answers
+//!   while others have waited for some seconds.
+//! - Many small ones may leave no gap for a large one. So that waits for a bounded time only, and
+//!   is refused then, whatever STARTUP said, before its driver gives it up.
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use crate::metrics::{Counter, Exposition, Kind};
 
@@ -25,6 +39,9 @@ pub struct Budget {
     used: AtomicUsize,
     /// How many of them hold more than [`FREE`].
     sharers: AtomicUsize,
+    began: Instant,
+    /// In which second since then it was last looked for clients that stand still.
+    looked: AtomicU64,
     /// Requests refused since there was no room.
     pub refused: Counter,
     /// Clients cut off since they did not read their answers.
@@ -43,14 +60,24 @@ impl Default for Budget {
 
 impl Budget {
     fn new(limit: usize) -> Self {
-        let (used, sharers) = Default::default();
+        let (used, sharers, looked) = Default::default();
         let (refused, unread, slow, moved) = Default::default();
-        Self { limit, used, sharers, refused, unread, slow, moved }
+        let began = Instant::now();
+        Self { limit, used, sharers, began, looked, refused, unread, slow, moved }
     }
 
     /// Whether there is room for more.
     pub fn has_room(&self) -> bool {
         self.used.load(Ordering::Relaxed) < self.limit
+    }
+
+    /// Whether it is time to look for clients that stand still: once a second, whoever asks.
+    pub fn looks_again(&self) -> bool {
+        self.looks_in(self.began.elapsed().as_secs())
+    }
+
+    fn looks_in(&self, second: u64) -> bool {
+        self.looked.fetch_max(second, Ordering::Relaxed) < second
     }
 
     /// How much a client may leave unread before another answer. Where the budget is overdrawn, its
@@ -80,7 +107,7 @@ impl Budget {
         out.header(
             REFUSED,
             Kind::Counter,
-            "Large requests refused because clients held too much memory.",
+            "Requests refused because clients held too much memory: large ones, and of clients that ask for OVERLOADED any.",
         );
         out.sample(REFUSED, &labels, self.refused.get());
         const CUT: &str = "afterglow_client_connections_cut_total";
@@ -94,6 +121,12 @@ impl Budget {
             out.sample(CUT, &[("frontend", "cql"), ("reason", reason)], counter.get());
         }
     }
+}
+
+/// Whether a client whose STARTUP has this as `THROW_ON_OVERLOAD` is told that there is no room.
+/// Cassandra takes nothing else for a yes.
+pub fn is_told(option: Option<&str>) -> bool {
+    option == Some("1")
 }
 
 /// What one client holds.
@@ -128,11 +161,18 @@ impl Share {
         }
     }
 
+    /// The client holds so much, and is to hold so much more, if there is room. Until there is, it
+    /// keeps nothing that it has got for the same before.
+    pub fn admit(&self, held: usize, more: usize) -> bool {
+        self.set(held);
+        self.try_set(held + more)
+    }
+
     /// The client is to hold so much, if there is room. What is larger than the whole budget gets
     /// through alone.
     ///
     /// Clients of other reactors ask at the same time: room is looked for and taken in one step.
-    pub fn try_set(&self, held: usize) -> bool {
+    fn try_set(&self, held: usize) -> bool {
         let (before, after) = (counted(self.held.get()), counted(held));
         let taken = self.budget.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             let others = used - before;
@@ -151,6 +191,16 @@ impl Share {
     /// Whether the client may ask for more: it holds little, or there is room.
     pub fn may_grow(&self) -> bool {
         counted(self.held.get()) == 0 || self.budget.has_room()
+    }
+
+    /// What is said to a client that finds no room, as Cassandra 4.1 and 5.0 begin it.
+    pub fn overload(&self) -> String {
+        let (held, used) = (counted(self.held.get()), self.budget.used.load(Ordering::Relaxed));
+        let limit = self.budget.limit;
+        format!(
+            "Request breached limit on bytes in flight. (Endpoint: {held}/{limit} bytes, Global: {used}/{limit} bytes.) \
+             Afterglow is currently in an overloaded state and cannot accept more requests."
+        )
     }
 }
 
@@ -179,6 +229,35 @@ mod tests {
         assert_eq!(
             (budget.used.load(Ordering::Relaxed), budget.sharers.load(Ordering::Relaxed)),
             (0, 0)
+        );
+    }
+
+    #[test]
+    fn two_that_have_got_a_part_do_not_wait_for_each_other_with_the_rest() {
+        let budget = Arc::new(Budget::new(10 * FREE));
+        let (a, b) = (budget.share(), budget.share());
+        assert!(a.admit(0, 5 * FREE) && b.admit(0, 5 * FREE));
+        assert!(!a.admit(0, 9 * FREE), "it has nothing of it any more");
+        assert!(b.admit(0, 9 * FREE) && !a.admit(0, 9 * FREE));
+        drop(b);
+        assert!(a.admit(0, 9 * FREE));
+        assert!(a.overload().starts_with(
+            "Request breached limit on bytes in flight. (Endpoint: 524288/655360 bytes, Global: 524288/655360 bytes.) "
+        ));
+    }
+
+    #[test]
+    fn many_that_wait_look_for_others_once_a_second() {
+        let budget = Budget::default();
+        let looks: Vec<_> = [0, 3, 3, 3, 4, 4].map(|second| budget.looks_in(second)).into();
+        assert_eq!(looks, [false, true, false, false, true, false]);
+    }
+
+    #[test]
+    fn who_is_told_says_so_as_the_database_has_it() {
+        assert!(is_told(Some("1")));
+        assert!(
+            [None, Some(""), Some("0"), Some("true"), Some("01")].iter().all(|no| !is_told(*no))
         );
     }
 

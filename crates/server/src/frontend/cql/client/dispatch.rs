@@ -15,6 +15,7 @@ use afterglow_cql::response::{ErrorBody, Response, ResultBody};
 use afterglow_cql::system::SystemQuery;
 use bytes::Bytes;
 
+use crate::frontend::cql::client::asked_first::refuse_use;
 use crate::frontend::cql::client::preparing::prepare;
 use crate::frontend::cql::client::request::{Operation, Request, session_keyspace};
 use crate::frontend::cql::client::state::{Client, Responder};
@@ -43,6 +44,17 @@ impl From<ProtocolError> for Refusal {
     }
 }
 
+/// As what a request counts.
+pub fn kind_of(opcode: Opcode) -> RequestKind {
+    match opcode {
+        Opcode::Query => RequestKind::Query,
+        Opcode::Prepare => RequestKind::Prepare,
+        Opcode::Execute => RequestKind::Execute,
+        Opcode::Batch => RequestKind::Batch,
+        _ => RequestKind::Session,
+    }
+}
+
 /// Takes a QUERY, PREPARE, EXECUTE or BATCH, and what was understood of it; `router` decides how it
 /// is answered.
 pub fn request(
@@ -54,12 +66,7 @@ pub fn request(
 ) {
     let client = responder.client().clone();
     let counters = &client.reactor_state.metrics.requests;
-    counters.inc(match header.opcode {
-        Opcode::Query => RequestKind::Query,
-        Opcode::Prepare => RequestKind::Prepare,
-        Opcode::Execute => RequestKind::Execute,
-        _ => RequestKind::Batch,
-    });
+    counters.inc(kind_of(header.opcode));
     match understood {
         Ok(asked) => {
             let mut request = Request::new(header, body, asked, responder);
@@ -197,14 +204,17 @@ fn unknown_id(id: &[u8]) -> String {
 /// What is answered without the router.
 enum OwnWay {
     Use(Rc<str>),
+    OddUse,
     Local(Box<SystemQuery>),
     Keyspaces,
 }
 
 impl OwnWay {
     fn of(plan: &Plan, request: &Request) -> Option<OwnWay> {
-        if let Plan::Use(keyspace) = plan {
-            return Some(OwnWay::Use(Rc::from(keyspace.as_str())));
+        match plan {
+            Plan::Use(keyspace) => return Some(OwnWay::Use(Rc::from(keyspace.as_str()))),
+            Plan::OddUse => return Some(OwnWay::OddUse),
+            _ => {}
         }
         if let Some(question) = local::asked(plan) {
             return Some(OwnWay::Local(Box::new(question.clone())));
@@ -222,6 +232,7 @@ fn decide(request: Request, router: &dyn Router) {
     };
     match own {
         Some(OwnWay::Use(keyspace)) => return spawn(use_keyspace(request, keyspace)),
+        Some(OwnWay::OddUse) => return spawn(refuse_use(request)),
         Some(OwnWay::Local(question)) => return spawn(local::answer(request, *question)),
         Some(OwnWay::Keyspaces) => return spawn(keyspaces::answer(request)),
         None => {}

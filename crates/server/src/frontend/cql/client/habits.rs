@@ -7,6 +7,9 @@ pub struct DriverHabits {
     pub reads_racks: bool,
     /// It never forgets tokens that it has read of a node that stays: gocql, Node's.
     pub forgets_nothing: bool,
+    /// What it reads of the node to which its connection for events goes, it adds to the tokens
+    /// that it had of it: the C++ driver's.
+    pub adds_tokens: bool,
     /// It notices that its connection has ended when it next uses it. News of a node that it does
     /// not know make it do so at once: Python's.
     pub is_idle: bool,
@@ -27,7 +30,13 @@ impl DriverHabits {
             is_idle: is_python,
             keeps_tokens: is_node,
             forgets_nothing: is_node || is_gocql,
+            adds_tokens: says("C/C++ Driver"),
         }
+    }
+
+    /// Whether it may have an old owner of a token beside the new one.
+    pub fn mixes_owners(&self) -> bool {
+        self.forgets_nothing || self.adds_tokens
     }
 }
 
@@ -46,6 +55,13 @@ mod tests {
         assert_eq!(node, DriverHabits { keeps_tokens: true, forgets_nothing: true, ..none });
         for name in ["github.com/gocql/gocql", "Apache GoCQL Driver"] {
             assert!(DriverHabits::of(Some(name)).forgets_nothing, "{name}");
+        }
+        for name in
+            ["Scylla Shard-Aware C/C++ Driver", "DataStax C/C++ Driver for Apache Cassandra"]
+        {
+            let habits = DriverHabits::of(Some(name));
+            assert_eq!(habits, DriverHabits { adds_tokens: true, ..none }, "{name}");
+            assert!(habits.mixes_owners(), "{name}");
         }
         for name in [None, Some("Apache Cassandra Java Driver")] {
             assert_eq!(DriverHabits::of(name), none);

@@ -1,5 +1,6 @@
 //! Clients: their connections and requests, and the way of a request to its answer.
 
+pub(crate) mod asked_first;
 pub(crate) mod budget;
 pub(crate) mod dispatch;
 pub(crate) mod habits;

@@ -69,7 +69,7 @@ impl Operation {
             Plan::CachedRows(rows) => ("read", Some(rows.read.table.id)),
             Plan::SystemRead(_) => ("system_read", None),
             Plan::Read(_, table) => ("passed_read", *table),
-            Plan::Use(_) => ("use", None),
+            Plan::Use(_) | Plan::OddUse => ("use", None),
             Plan::Write(write) => {
                 let table = write.targets.iter().find_map(|target| match target {
                     Target::Row(row) => Some(row.table()),

@@ -19,7 +19,7 @@ use compio::BufResult;
 use compio::io::AsyncRead;
 use compio::net::TcpStream;
 
-use crate::frontend::cql::client::budget::FREE;
+use crate::frontend::cql::client::budget::{FREE, is_told};
 use crate::frontend::cql::client::dispatch;
 use crate::frontend::cql::client::habits::DriverHabits;
 use crate::frontend::cql::client::outbox::Outbox;
@@ -42,8 +42,9 @@ const READ_BUFFER: (usize, usize) = (8 * 1024, 256 * 1024);
 const MAX_BEFORE_LOGIN: usize = 128 * 1024;
 /// A request that takes more than that must be admitted.
 const HOLD_ABOVE: usize = FREE;
-/// How long it waits for room.
-const WAIT_FOR_ROOM: Duration = Duration::from_secs(5);
+/// How long it waits for room: not as long as drivers wait for answers, so that nothing is carried
+/// out for nobody; nor as long as a client may stand still that cannot read while it sends.
+const WAIT_FOR_ROOM: Duration = Duration::from_secs(9);
 /// How long it may take to arrive: so long, and a second more for each mebibyte.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(10);
 /// So many envelopes of one client are taken before the reactor turns to others.
@@ -107,6 +108,9 @@ pub async fn serve(
         session.decoder.set_highest(version);
     }
     session.read(stream, &came, open).await;
+    // What has come of a large request is given up.
+    drop(session);
+    client.received();
     client.wait_for_answers().await;
     client.out.finish();
     // The writer ends when everything is sent or cannot be; it never panics.
@@ -125,6 +129,14 @@ fn takes_passwords(class: &str) -> bool {
     class.rsplit('.').next().is_some_and(|name| name.ends_with("PasswordAuthenticator"))
 }
 
+/// Answers a login that the database has not taken.
+fn refuse_login(error: &ConnectError, responder: Responder) {
+    match error {
+        ConnectError::Refused { answer, .. } => responder.relay(answer, Path::Pass),
+        error => responder.call_error(&CallError::NotSent(error.to_string().into()), None),
+    }
+}
+
 struct ClientSession {
     client: Rc<Client>,
     router: Arc<dyn Router>,
@@ -139,6 +151,12 @@ struct ClientSession {
 /// How long a request of that size may take to arrive.
 fn arrives_within(bytes: usize) -> Duration {
     ARRIVES_WITHIN + Duration::from_secs((bytes / (1024 * 1024)) as u64)
+}
+
+/// What is said instead of the answer to a request for which there is no room.
+fn overloaded(header: &Header, error: ProtocolError) -> FrameError {
+    let version = header.version.as_u8();
+    FrameError { error, stream: header.stream, version, flags: Flags::NONE, fatal: false }
 }
 
 /// The connection is to be closed.
@@ -226,9 +244,11 @@ impl ClientSession {
         for taken in 1_usize.. {
             // The budget for the large request that is arriving has been granted. A client that
             // waited for more while this request takes all of it would wait for ever.
-            match self.may_take {
-                None => self.client.wait_for_room().await,
-                Some(_) => self.client.wait_for_answers_taken().await,
+            let granted = self.may_take.is_some();
+            let throws = self.client.throws_on_overload.get();
+            match granted || throws {
+                false => self.client.wait_for_room().await,
+                true => self.client.wait_for_answers_taken().await,
             }
             if self.client.out.is_closed() {
                 return Err(Hangup);
@@ -247,6 +267,9 @@ impl ClientSession {
                     Some(takes) if !self.client.takes_no_more() => self.hold(takes).await,
                     _ => return Ok(()),
                 },
+                Ok(Some(envelope)) if throws && !granted && !self.client.may_grow() => {
+                    self.tell_overload(&envelope.header);
+                }
                 Ok(Some(envelope)) => {
                     self.take(envelope, received).await?;
                     if self.client.stage.get() == Stage::Ready {
@@ -260,15 +283,24 @@ impl ClientSession {
     }
 
     /// A large request begins: it is read when there is room for it, and skipped when there is none
-    /// for long.
+    /// for long. A client that asks to be told of an overload does not wait.
     async fn hold(&mut self, takes: usize) {
-        if self.client.admit(takes, WAIT_FOR_ROOM).await {
+        let throws = self.client.throws_on_overload.get();
+        let at_most = if throws { Duration::ZERO } else { WAIT_FOR_ROOM };
+        if self.client.admit(takes, at_most).await {
             self.may_take = Some(arrives_within(takes));
             return self.decoder.admit();
         }
-        let text =
-            "Clients of Afterglow hold too much memory for another request of this size, try again";
-        self.decoder.refuse(ProtocolError::overloaded(text));
+        self.decoder.refuse(self.client.overload());
+    }
+
+    /// Answers a request for which there is no room. The answer takes room, too.
+    fn tell_overload(&self, header: &Header) {
+        let metrics = &self.client.reactor_state.metrics;
+        metrics.requests.inc(dispatch::kind_of(header.opcode));
+        metrics.errors.inc();
+        self.client.out.push_encoded(&overloaded(header, self.client.overload()).reply());
+        self.client.account();
     }
 
     /// Answers what is no envelope.
@@ -276,6 +308,7 @@ impl ClientSession {
         self.client.reactor_state.metrics.requests.inc(RequestKind::Malformed);
         self.client.reactor_state.metrics.errors.inc();
         self.client.out.push_encoded(&error.reply());
+        self.client.account();
         if error.fatal { Err(Hangup) } else { Ok(()) }
     }
 
@@ -353,6 +386,7 @@ impl ClientSession {
 
     async fn startup(&mut self, startup: &Startup<'_>, envelope: &Envelope, responder: Responder) {
         self.client.habits.set(DriverHabits::of(startup.option("DRIVER_NAME")));
+        self.client.throws_on_overload.set(is_told(startup.option("THROW_ON_OVERLOAD")));
         let version = envelope.header.version;
         let compression = match negotiate::check_startup(startup, version) {
             Ok(compression) => compression,
@@ -436,18 +470,48 @@ impl ClientSession {
     async fn log_in(&self, token: Option<&[u8]>, version: Version, responder: Responder) {
         // What is no password is for the database to refuse in its own words.
         let login = Login::of_token(token.unwrap_or_default());
-        match self.client.reactor_state.log_in(login, version).await {
+        let Some(name) = login.user.clone() else {
+            return self.log_in_alone(login, version, responder).await;
+        };
+        match self.client.reactor_state.log_in(&name, login, version).await {
             Ok(user) => {
                 self.client.refusals.log_in(&user.refused);
                 self.client.user.replace(Some(user));
-                self.client.stage.set(Stage::Ready);
-                responder.reply_with(Opcode::AuthSuccess, Flags::NONE, Path::Local, |out| {
-                    encode_auth_token(None, out);
-                });
+                self.logged_in(responder);
             }
-            Err(ConnectError::Refused { answer, .. }) => responder.relay(&answer, Path::Pass),
-            Err(error) => responder.call_error(&CallError::NotSent(error.to_string().into()), None),
+            Err(error) => refuse_login(&error, responder),
         }
+    }
+
+    /// As [`ClientSession::log_in`], for a password that names nobody: it is not remembered, and
+    /// the connection that the database lets in with it ends with the client.
+    async fn log_in_alone(&self, login: Login, version: Version, responder: Responder) {
+        match self.client.reactor_state.log_in_alone(login, version).await {
+            Ok(backend) => {
+                self.have_alone(backend);
+                self.logged_in(responder);
+            }
+            Err(error) => refuse_login(&error, responder),
+        }
+    }
+
+    /// A connection of the client's own. The client's ends with it, and its driver connects anew.
+    fn have_alone(&self, backend: Rc<Backend>) {
+        let client = Rc::downgrade(&self.client);
+        // Whoever waits for an answer is told first.
+        let told = async move { client.upgrade().iter().for_each(|client| client.out.leave()) };
+        backend.on_end(|| compio::runtime::spawn(told).detach());
+        if backend.is_closed() {
+            self.client.out.leave();
+        }
+        self.client.dedicated.replace(Some(backend));
+    }
+
+    fn logged_in(&self, responder: Responder) {
+        self.client.stage.set(Stage::Ready);
+        responder.reply_with(Opcode::AuthSuccess, Flags::NONE, Path::Local, |out| {
+            encode_auth_token(None, out);
+        });
     }
 
     /// The database asks for a login that is not a password. The client gets a connection of its
@@ -496,7 +560,7 @@ impl ClientSession {
                     };
                     responder.relay(&answer, Path::Pass);
                     if let Some(stage) = stage {
-                        self.client.dedicated.replace(Some(backend));
+                        self.have_alone(backend);
                         self.started(version, compression, stage);
                     }
                     return;

@@ -10,13 +10,14 @@ use afterglow_cql::error::{ErrorCode, ProtocolError};
 use afterglow_cql::frame::{Envelope, Flags, Header, Opcode, Version};
 use afterglow_cql::message::{Consistency, Register};
 use afterglow_cql::negotiate::Stage;
-use afterglow_cql::response::{ErrorBody, ErrorDetail, Event};
+use afterglow_cql::response::{ErrorBody, ErrorDetail, Event, Response, ResultBody, ResultKind};
 use uuid::Uuid;
 
 use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::client::budget::{FREE, Share};
 use crate::frontend::cql::client::habits::DriverHabits;
 use crate::frontend::cql::client::outbox::Outbox;
+use crate::frontend::cql::cluster::answer::{parsed, result_kind};
 use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::error::CallError;
 use crate::frontend::cql::cluster::login::User;
@@ -44,6 +45,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// A client that takes nothing of its answers for so long is cut off when it is to connect anew, or
 /// others lack the memory that those take.
 const STALLED: Duration = Duration::from_secs(10);
+/// Others lack it when one of them has waited for so long, or is refused.
+const LACKS_AFTER: Duration = Duration::from_secs(5);
 
 /// Which events a client hears of.
 #[derive(Clone, Copy, Default)]
@@ -87,6 +90,8 @@ pub struct Client {
     pub habits: Cell<DriverHabits>,
     /// It has asked which nodes there are.
     pub asked_for_peers: Cell<bool>,
+    /// It has asked to be told of an overload, and does not wait for its end.
+    pub throws_on_overload: Cell<bool>,
     /// It is going to be closed, since tokens of the ring have moved.
     is_leaving: Cell<bool>,
     /// Its requests are not taken any more: it is to connect anew.
@@ -118,6 +123,7 @@ impl Client {
             ring,
             habits: Cell::default(),
             asked_for_peers: Cell::default(),
+            throws_on_overload: Cell::default(),
             is_leaving: Cell::default(),
             takes_no_more: Cell::default(),
             has_taken_all: Cell::default(),
@@ -167,6 +173,17 @@ impl Client {
         self.keyspace.borrow().clone()
     }
 
+    /// A connection of its own is in the keyspace that the database last says, whatever made it say
+    /// so.
+    fn follow_keyspace(&self, answer: &Envelope) {
+        if self.dedicated.borrow().is_some()
+            && result_kind(answer) == Some(ResultKind::SetKeyspace)
+            && let Some(Response::Result(ResultBody::SetKeyspace(now))) = parsed(answer)
+        {
+            self.keyspace.replace(Some(now.into()));
+        }
+    }
+
     /// Whose connections to the database its requests travel on, in the keyspace that it is in now.
     pub fn who(&self, version: Version) -> Who {
         Who { user: self.user.borrow().clone(), version, keyspace: self.keyspace() }
@@ -185,32 +202,55 @@ impl Client {
 
     /// Waits until the client may ask more: as above, and there is memory for it.
     pub async fn wait_for_room(&self) {
+        let mut lacks = None;
         loop {
             self.wait_for_answers_taken().await;
-            if self.out.is_closed() || self.share.may_grow() {
+            if self.out.is_closed() || self.may_grow() {
                 return;
             }
+            self.has_waited_since(*lacks.get_or_insert_with(Instant::now));
             compio::time::sleep(LOOK_AGAIN).await;
         }
     }
 
+    /// Whether there is memory for another request, one that is not large.
+    pub fn may_grow(&self) -> bool {
+        self.share.may_grow()
+    }
+
     /// Waits a while until there is room for a request that takes so much. False when there is
-    /// none.
+    /// none. Nothing is held for it meanwhile.
     pub async fn admit(&self, takes: usize, at_most: Duration) -> bool {
-        let deadline = Instant::now() + at_most;
+        let began = Instant::now();
         // What was admitted before more was known of the same request is a part of that.
         self.receiving.set(0);
-        while !self.share.try_set(self.holds() + COPIES * takes) {
-            if Instant::now() >= deadline || self.out.is_closed() {
-                self.share.budget().refused.inc();
-                self.account();
-                cut_stalled(&self.reactor_state.front_end);
+        while !self.share.admit(self.holds(), COPIES * takes) {
+            if began.elapsed() >= at_most || self.is_given_up() {
                 return false;
             }
+            self.has_waited_since(began);
             compio::time::sleep(LOOK_AGAIN).await;
         }
         self.receiving.set(takes);
         true
+    }
+
+    /// Whether nobody waits for what it sends now.
+    fn is_given_up(&self) -> bool {
+        self.out.is_closed() || self.takes_no_more() || self.reactor_state.front_end.is_closing()
+    }
+
+    fn has_waited_since(&self, began: Instant) {
+        if began.elapsed() >= LACKS_AFTER {
+            cut_stalled(&self.reactor_state.front_end);
+        }
+    }
+
+    /// There is no room for a request of it: the answer to that.
+    pub fn overload(&self) -> ProtocolError {
+        self.share.budget().refused.inc();
+        cut_stalled(&self.reactor_state.front_end);
+        ProtocolError::overloaded(self.share.overload())
     }
 
     /// What was admitted last is whole, or given up.
@@ -318,6 +358,10 @@ impl ConnectedClient for Client {
         self.refusals.wake();
     }
 
+    fn user(&self) -> Option<u32> {
+        self.user.borrow().as_ref().map(|user| user.id)
+    }
+
     fn abort_if_stalled(&self) {
         if self.out.queued() > FREE && self.out.stands_still() >= STALLED && !self.out.is_closed() {
             tracing::warn!(peer = %self.peer, "connection closed: the client reads no answers while others lack memory");
@@ -329,6 +373,9 @@ impl ConnectedClient for Client {
 
 /// There was no room for somebody: has those give back what they hold who would hold it for ever.
 fn cut_stalled(front_end: &Arc<CqlShared>) {
+    if !front_end.budget.looks_again() {
+        return;
+    }
     for reactor in 0..front_end.reactors.count() {
         let front_end_there = front_end.clone();
         front_end.reactors.spawn_on(reactor, move || async move {
@@ -435,6 +482,7 @@ impl Responder {
         let Header { flags, opcode, .. } = answer.header;
         let header = Header { version: self.version, flags, stream: self.stream, opcode };
         let unread = self.client.out.queued();
+        self.client.follow_keyspace(answer);
         self.client.out.push(&header, &answer.body);
         self.done(path, unread);
     }

@@ -82,6 +82,8 @@ pub struct Dial {
     pub tls: Option<Arc<ClientTls>>,
     /// Gets what the server pushes.
     pub events: Option<mpsc::UnboundedSender<Envelope>>,
+    /// Requests of several clients are to travel on it.
+    pub shared: bool,
     /// Where to count.
     pub metrics: Arc<BackendMetrics>,
 }
@@ -129,8 +131,9 @@ impl Backend {
         metrics: &Arc<BackendMetrics>,
     ) -> Result<Rc<Self>, ConnectError> {
         let (tls, metrics) = (tls.cloned(), metrics.clone());
-        let dial = Dial { version, keyspace: None, login: None, events: None, tls, metrics };
-        let backend = Self::open(target, &dial, false).await?;
+        let (keyspace, login, events, shared) = (None, None, None, false);
+        let dial = Dial { version, keyspace, login, events, shared, tls, metrics };
+        let backend = Self::open(target, &dial).await?;
         backend.set_ready();
         Ok(backend)
     }
@@ -143,11 +146,7 @@ impl Backend {
     }
 
     /// A connection on which nothing has been said yet.
-    pub(super) async fn open(
-        target: &HostPort,
-        dial: &Dial,
-        shared: bool,
-    ) -> Result<Rc<Self>, ConnectError> {
+    pub(super) async fn open(target: &HostPort, dial: &Dial) -> Result<Rc<Self>, ConnectError> {
         let address: Rc<str> = target.to_string().into();
         let unreachable = |error: std::io::Error| ConnectError::Unreachable {
             address: address.clone(),
@@ -175,7 +174,7 @@ impl Backend {
             last_heard: Cell::new(Instant::now()),
             overloaded: Cell::default(),
             events: RefCell::new(dial.events.clone()),
-            shared,
+            shared: dial.shared,
             authenticator: RefCell::default(),
             retiring: Cell::new(false),
             kept: Cell::new(0),

@@ -15,9 +15,8 @@ use futures_util::future::{Either, select};
 use futures_util::stream::Peekable;
 use futures_util::{FutureExt, StreamExt};
 
-use crate::config::HostPort;
 use crate::frontend::cql::cluster::agreement::{Away, agree};
-use crate::frontend::cql::cluster::backend::{Backend, Dial};
+use crate::frontend::cql::cluster::backend::Backend;
 use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::cluster::events::{Cluster, ControlState};
 use crate::frontend::cql::cluster::first::LeftNodes;
@@ -27,7 +26,6 @@ use crate::frontend::cql::cluster::schema_load::load_schema;
 use crate::frontend::cql::cluster::{nodes, system_read};
 use crate::frontend::cql::reactor_state::CqlReactorState;
 use crate::frontend::cql::shared::{CqlShared, RefreshRequest};
-use crate::reactor::{Driver, Reactors, ReactorsConfig};
 
 /// Wait between attempts, doubled from the first to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -370,38 +368,6 @@ fn note_schema_change(front_end: &CqlShared, event: &Envelope) -> bool {
         }
         _ => false,
     }
-}
-
-/// The schema of the database at `target`, read once, for who serves nobody. Blocks; not to be
-/// called on a reactor.
-///
-/// # Errors
-/// In words for the person who named it.
-pub fn read_schema_of(target: &HostPort) -> Result<Schema, String> {
-    let config = ReactorsConfig { threads: Some(1), driver: Driver::Auto };
-    let reactors = Reactors::start(&config).map_err(|error| error.to_string())?;
-    let target = target.clone();
-    let read = reactors.block_on(0, move || async move { read_schema(&target).await });
-    reactors.shutdown();
-    read.unwrap_or_else(|| Err("it could not be asked".into()))
-}
-
-async fn read_schema(target: &HostPort) -> Result<Schema, String> {
-    let (mut version, metrics) = (Version::MAX, Arc::default());
-    let backend = loop {
-        let metrics = Arc::clone(&metrics);
-        let dial = Dial { version, keyspace: None, login: None, events: None, tls: None, metrics };
-        match Backend::connect(target, dial).await {
-            Ok(backend) => break backend,
-            Err(ConnectError::Version(refused)) if refused > Version::ALL[0] => {
-                version = Version::ALL[refused as usize - 1];
-            }
-            Err(error) => return Err(error.to_string()),
-        }
-    };
-    let schema = load_schema(&backend).await.map_err(|error| error.to_string());
-    backend.close();
-    schema
 }
 
 /// Notes which nodes are down; true when a node has come, gone, moved, or is back.

@@ -30,7 +30,7 @@ impl Attempt {
     }
 
     async fn make(mut self, target: &HostPort, dial: Dial) -> Result<Rc<Backend>, ConnectError> {
-        let backend = Backend::open(target, &dial, true).await?;
+        let backend = Backend::open(target, &dial).await?;
         self.opened = Some(backend.clone());
         compio::time::timeout(CONNECT_TIMEOUT, backend.handshake(dial.login))
             .await

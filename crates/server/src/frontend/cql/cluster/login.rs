@@ -1,7 +1,7 @@
 //! Logins: credentials that the database has accepted. They are used again for the connections that
 //! clients share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,6 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::config::credentials;
 use crate::frontend::cql::cluster::error::ConnectError;
-use crate::frontend::cql::hex::hex;
 use crate::frontend::cql::refusals::LastRefusal;
 
 /// Credentials that the database has just accepted are not checked again for so long: what it keeps
@@ -22,17 +21,17 @@ const ACCEPTED_FOR: Duration = Duration::from_secs(2);
 /// A SASL PLAIN token and the user it names. Kept in memory, shown nowhere.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// The user.
-    pub user: Box<str>,
+    /// The user; none where nobody can say who that is.
+    pub user: Option<Box<str>>,
     /// What goes into AUTH_RESPONSE.
     pub token: Bytes,
 }
 
 impl Login {
     /// The user of a token, as the database reads it: `authorisation id, 0, user, 0, password`,
-    /// from its end. Any other token is its own user: should the database accept it, nobody can say
-    /// whose connections it may share. So is one that asks to be let in as another user: databases
-    /// differ in whether it is that user then.
+    /// from its end. Any other token names nobody: should the database accept it, nobody can say
+    /// whose connections it may share. Nor does one that asks to be let in as another user:
+    /// databases differ in whether it is that user then.
     pub fn of_token(token: &[u8]) -> Self {
         let mut parts = token.rsplitn(4, |byte| *byte == 0);
         let (_password, user) = (parts.next(), parts.next());
@@ -42,8 +41,7 @@ impl Login {
             }
             _ => None,
         };
-        let user = named.map_or_else(|| format!("\0{}", hex(token)).into(), Box::from);
-        Self { user, token: Bytes::copy_from_slice(token) }
+        Self { user: named.map(Box::from), token: Bytes::copy_from_slice(token) }
     }
 
     /// Our own, as a file has it.
@@ -54,7 +52,7 @@ impl Login {
         let read = credentials::read(file)
             .map_err(|error| ConnectError::Credentials(error.to_string().into()))?;
         let token = AuthResponse::plain(&read.username, &read.password).into();
-        Ok(Self { user: read.username.into(), token })
+        Ok(Self { user: Some(read.username.into()), token })
     }
 }
 
@@ -73,16 +71,28 @@ impl User {
     pub fn login(&self) -> Login {
         self.accepted.read().0.clone()
     }
+
+    fn was_accepted(&self, now: Instant, within: Duration) -> bool {
+        now.saturating_duration_since(self.accepted.read().1) < within
+    }
 }
 
-/// Every user that has logged in, by name.
+/// The users that have logged in, by name, until nobody has had them for a while.
 #[derive(Default)]
-pub struct Users(Mutex<HashMap<Box<str>, Arc<User>>>);
+pub struct Users(Mutex<UsersByName>);
+
+#[derive(Default)]
+struct UsersByName {
+    /// Each with when it was first seen that nobody has it, if nobody does.
+    users: HashMap<Box<str>, (Arc<User>, Option<Instant>)>,
+    /// How many there have been: one that was forgotten leaves his number to nobody.
+    numbered: u32,
+}
 
 impl Users {
     /// The user, if the database has accepted these very credentials a moment ago.
     pub fn accepted(&self, login: &Login) -> Option<Arc<User>> {
-        let user = self.0.lock().get(&login.user).cloned()?;
+        let user = self.0.lock().users.get(login.user.as_ref()?)?.0.clone();
         let fresh = {
             let accepted = user.accepted.read();
             accepted.0 == *login && accepted.1.elapsed() < ACCEPTED_FOR
@@ -93,22 +103,42 @@ impl Users {
     /// The number of the user whose credentials these were when the database last accepted any,
     /// however long ago.
     pub fn known(&self, login: &Login) -> Option<u32> {
-        let users = self.0.lock();
-        let user = users.get(&login.user)?;
+        let known = self.0.lock();
+        let (user, _) = known.users.get(login.user.as_ref()?)?;
         let same = user.accepted.read().0 == *login;
         same.then_some(user.id)
     }
 
-    /// The database accepted them; it was asked at `asked`.
-    pub fn accept(&self, login: &Login, asked: Instant) -> Arc<User> {
-        let mut users = self.0.lock();
-        let id = users.len() as u32 + 1;
-        let user = users.entry(login.user.clone()).or_insert_with(|| {
+    /// The database accepted the password of the user of that name; it was asked at `asked`.
+    pub fn accept(&self, name: &str, login: &Login, asked: Instant) -> Arc<User> {
+        let mut known = self.0.lock();
+        let UsersByName { users, numbered } = &mut *known;
+        let (user, idle) = users.entry(name.into()).or_insert_with(|| {
+            *numbered += 1;
             let accepted = RwLock::new((login.clone(), asked));
-            Arc::new(User { id, refused: Arc::default(), accepted })
+            (Arc::new(User { id: *numbered, refused: Arc::default(), accepted }), None)
         });
         *user.accepted.write() = (login.clone(), asked);
+        *idle = None;
         user.clone()
+    }
+
+    /// The numbers of those whom the database has accepted within this time.
+    pub fn recent(&self, now: Instant, within: Duration) -> HashSet<u32> {
+        let known = self.0.lock();
+        let recent = known.users.values().filter(|(user, _)| user.was_accepted(now, within));
+        recent.map(|(user, _)| user.id).collect()
+    }
+
+    /// Forgets those whom nobody has had for so long.
+    pub fn forget_idle(&self, now: Instant, after: Duration) {
+        self.0.lock().users.retain(|_, (user, idle)| {
+            if Arc::strong_count(user) > 1 || user.was_accepted(now, after) {
+                *idle = None;
+                return true;
+            }
+            now.saturating_duration_since(*idle.get_or_insert(now)) < after
+        });
     }
 }
 
@@ -116,30 +146,21 @@ impl Users {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_plain_tokens_name_a_user() {
-        let named = |token: &[u8]| Login::of_token(token).user.to_string();
-        assert_eq!(named(b"\0bob\0secret"), "bob");
-        assert_eq!(named(b"bob\0bob\0secret"), "bob");
-        let strange = [&b""[..], b"bob", b"as\0bob\0secret", b"\0bob", b"\0\0secret", b"\0\xff\0x"];
-        for token in strange {
-            assert!(named(token).starts_with('\0'), "{token:?}");
-            assert_eq!(
-                strange.iter().filter(|other| named(other) == named(token)).count(),
-                1,
-                "{token:?}"
-            );
-        }
+    fn accept(users: &Users, login: &Login, asked: Instant) -> Arc<User> {
+        users.accept(login.user.as_ref().unwrap(), login, asked)
     }
 
     #[test]
-    fn nobody_passes_for_another_user_with_a_token_of_too_many_parts() {
+    fn only_plain_tokens_name_a_user() {
+        let named = |token: &[u8]| Login::of_token(token).user.map(String::from);
+        assert_eq!(named(b"\0bob\0secret").as_deref(), Some("bob"));
+        assert_eq!(named(b"bob\0bob\0secret").as_deref(), Some("bob"));
         // Some releases read these from the end, and would accept Eve's password.
-        let eve = Login::of_token(b"x\0bob\0eve\0hers");
-        assert!(eve.user.starts_with('\0'));
-        let users = Users::default();
-        let bob = users.accept(&Login::of_token(b"\0bob\0secret"), Instant::now());
-        assert_ne!(users.accept(&eve, Instant::now()).id, bob.id);
+        let of_four_parts = b"x\0bob\0eve\0hers";
+        let strange = [&b""[..], b"bob", b"as\0bob\0secret", b"\0bob", b"\0\0secret", b"\0\xff\0x"];
+        for token in strange.into_iter().chain([&of_four_parts[..]]) {
+            assert_eq!(named(token), None, "{token:?}");
+        }
     }
 
     #[test]
@@ -148,12 +169,40 @@ mod tests {
         let login = |token: &[u8]| Login::of_token(token);
         let (good, bad) = (login(b"\0bob\0secret"), login(b"\0bob\0guess"));
         assert!(users.accepted(&good).is_none());
-        let bob = users.accept(&good, Instant::now());
+        let bob = accept(&users, &good, Instant::now());
         assert!(users.accepted(&good).is_some_and(|user| user.id == bob.id));
         assert!(users.accepted(&bad).is_none());
-        assert_ne!(users.accept(&login(b"\0eve\0x"), Instant::now()).id, bob.id);
+        assert_ne!(accept(&users, &login(b"\0eve\0x"), Instant::now()).id, bob.id);
         let long_ago = Instant::now().checked_sub(ACCEPTED_FOR).unwrap();
-        assert_eq!(users.accept(&good, long_ago).id, bob.id);
+        assert_eq!(accept(&users, &good, long_ago).id, bob.id);
         assert!(users.accepted(&good).is_none());
+    }
+
+    #[test]
+    fn a_user_whom_nobody_has_is_forgotten_and_leaves_his_number_to_nobody() {
+        let (users, start) = (Users::default(), Instant::now());
+        let login = |name: &str| Login::of_token(format!("\0{name}\0secret").as_bytes());
+        let minute = Duration::from_secs(60);
+        let after = |minutes: u32| start + minutes * minute;
+        let alice = accept(&users, &login("alice"), start);
+        let bobs = accept(&users, &login("bob"), start).id;
+        assert_eq!(users.recent(after(1) - Duration::from_secs(1), minute).len(), 2);
+        assert!(users.recent(after(1), minute).is_empty());
+        // Seen to have nobody from the first minute on.
+        (1..=2).for_each(|minutes| users.forget_idle(after(minutes), minute));
+        assert_eq!(users.known(&login("alice")), Some(alice.id), "a client has her");
+        assert_eq!(users.known(&login("bob")), None);
+        let carol = accept(&users, &login("carol"), after(2));
+        let bob = accept(&users, &login("bob"), after(2));
+        let ids = [alice.id, bobs, carol.id, bob.id];
+        assert_eq!(HashSet::from(ids).len(), 4, "{ids:?}");
+        // A login in between is a sign of life, though no client has stayed.
+        drop((bob, carol));
+        users.forget_idle(after(3), minute);
+        accept(&users, &login("bob"), after(3));
+        users.forget_idle(after(4) - Duration::from_secs(1), minute);
+        users.forget_idle(after(4), minute);
+        assert!(users.known(&login("bob")).is_some());
+        assert_eq!(users.known(&login("carol")), None);
     }
 }

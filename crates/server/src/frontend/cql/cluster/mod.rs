@@ -9,6 +9,7 @@ pub(crate) mod events;
 pub(crate) mod first;
 mod handshake;
 pub(crate) mod hedge;
+pub(crate) mod idle_users;
 pub(crate) mod login;
 pub(crate) mod nodes;
 pub(crate) mod permissions;

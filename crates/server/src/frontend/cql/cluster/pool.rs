@@ -239,23 +239,43 @@ impl Pool {
     /// Releases nodes that are no longer wanted, once their requests in flight have ended. Forgets
     /// failures, so that a node that is back is tried at once.
     pub fn keep(&self, wanted: impl Fn(NodeId) -> bool) {
-        let mut left = Vec::new();
-        let mut gone = self.gone.borrow_mut();
-        gone.retain(|node| !wanted(*node));
-        self.entries.borrow_mut().retain(|key, entry| match entry {
-            PoolEntry::Up(backend) if !wanted(key.node) => {
-                left.push((key.clone(), backend.clone()));
-                false
-            }
-            PoolEntry::Connecting(..) if !wanted(key.node) => {
-                gone.insert(key.node);
+        self.gone.borrow_mut().retain(|node| !wanted(*node));
+        self.unreached.borrow_mut().clear();
+        self.retain(|key, entry| match entry {
+            PoolEntry::Up(_) => wanted(key.node),
+            PoolEntry::Connecting(..) => {
+                if !wanted(key.node) {
+                    self.gone.borrow_mut().insert(key.node);
+                }
                 true
             }
             PoolEntry::Down { .. } => false,
-            _ => true,
+            PoolEntry::Unused => true,
         });
-        drop(gone);
-        self.unreached.borrow_mut().clear();
+    }
+
+    /// The users that have connections.
+    pub fn users(&self) -> HashSet<u32> {
+        self.entries.borrow().keys().map(|key| key.user).filter(|user| *user > 0).collect()
+    }
+
+    /// Ends the connections of these users, once their requests in flight have ended. One that is
+    /// being made stays.
+    pub fn end_users(&self, over: &HashSet<u32>) {
+        let is_being_made = |entry: &PoolEntry| matches!(entry, PoolEntry::Connecting(..));
+        self.retain(|key, entry| !over.contains(&key.user) || is_being_made(entry));
+    }
+
+    /// Forgets what does not stay. A connection among that ends once its requests in flight have.
+    fn retain(&self, stays: impl Fn(&PoolKey, &PoolEntry) -> bool) {
+        let mut left = Vec::new();
+        self.entries.borrow_mut().retain(|key, entry| {
+            let stays = stays(key, entry);
+            if !stays && let PoolEntry::Up(backend) = entry {
+                left.push((key.clone(), backend.clone()));
+            }
+            stays
+        });
         left.into_iter().for_each(|(key, backend)| self.retire(key, backend));
     }
 
@@ -353,7 +373,23 @@ impl Pool {
         login: Option<Login>,
     ) -> Dialed {
         let (tls, metrics) = (self.tls.clone(), self.metrics.clone());
-        let dial = Dial { version, keyspace, login, events: None, tls, metrics };
+        let (events, shared) = (None, true);
+        let dial = Dial { version, keyspace, login, events, shared, tls, metrics };
+        self.connect_to(node, dial).await
+    }
+
+    /// A connection for one client alone, logged in; it is not kept here.
+    ///
+    /// # Errors
+    /// [`ConnectError::Refused`] has the database's words.
+    pub async fn log_in_alone(&self, node: NodeId, login: Login, version: Version) -> Dialed {
+        let (tls, metrics) = (self.tls.clone(), self.metrics.clone());
+        let (keyspace, login, events, shared) = (None, Some(login), None, false);
+        let dial = Dial { version, keyspace, login, events, shared, tls, metrics };
+        self.connect_to(node, dial).await
+    }
+
+    async fn connect_to(&self, node: NodeId, dial: Dial) -> Dialed {
         let made = Backend::connect(&self.addresses.get(node), dial).await;
         match &made {
             Err(error) if error.leaves_others() => {

@@ -323,8 +323,8 @@ fn add_columns(sources: &Sources, tables: &mut HashMap<(String, String), TableSc
             Some((table, row.text("kind")?, row.int("position")?, column))
         })
         .collect();
-    // Key columns by their position; the others, which have none, by name as SELECT * gives them.
-    columns.sort_by(|a, b| (a.2, &a.3.name).cmp(&(b.2, &b.3.name)));
+    // Key columns by their position; the others have none.
+    columns.sort_by_key(|(_, _, position, _)| *position);
     for (table, kind, _, column) in columns {
         let Some(table) = tables.get_mut(&table) else { continue };
         match kind.as_str() {
@@ -334,6 +334,7 @@ fn add_columns(sources: &Sources, tables: &mut HashMap<(String, String), TableSc
             _ => table.regulars.push(column),
         }
     }
+    tables.values_mut().for_each(TableSchema::sort_values);
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ impl DatabaseTables {
 }
 
 fn proxy(node: &RingNode, habits: DriverHabits) -> Proxy {
-    let tokens = if habits.forgets_nothing { &node.newest_first } else { &node.tokens };
+    let tokens = if habits.mixes_owners() { &node.newest_first } else { &node.tokens };
     Proxy {
         address: node.address.ip(),
         port: node.address.port(),

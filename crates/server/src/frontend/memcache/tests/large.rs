@@ -23,6 +23,8 @@ pub(super) struct Large {
     /// Objects that count more have their value in parts.
     pub(super) above: usize,
     pub(super) idle: Option<Duration>,
+    /// Bytes per second that may be written to flash.
+    write_budget: Option<u64>,
     pub(super) tls: Option<Arc<ServerTls>>,
     pub(super) open: Option<(Arc<Cache>, MemcacheFrontEnd, Reactors)>,
 }
@@ -37,15 +39,15 @@ impl Large {
     pub(super) fn unopened(durability: Durability) -> Self {
         let (dir, open) = (tempfile::tempdir().unwrap(), None);
         let (segment, max_item, part) = (256 << 10, 1 << 20, 4096);
-        let (above, idle, tls) = (1 << 15, None, None);
-        Large { dir, durability, segment, max_item, part, above, idle, tls, open }
+        let (above, idle, write_budget, tls) = (1 << 15, None, None, None);
+        Large { dir, durability, segment, max_item, part, above, idle, write_budget, tls, open }
     }
 
     pub(super) fn start(&mut self) {
         let device = DeviceConfig { path: self.dir.path().join("flash"), size: 64 << 20 };
         let mut engine = Config::new(self.dir.path(), vec![device]);
         (engine.memory, engine.journal_size) = (32 << 20, 1 << 20);
-        engine.segment_size = Some(self.segment);
+        (engine.segment_size, engine.write_budget) = (Some(self.segment), self.write_budget);
         let cache = Arc::new(Cache::open(engine).unwrap());
         while cache.stats().loading {
             std::thread::yield_now();
@@ -90,6 +92,21 @@ impl Large {
         file.write_all_at(&[flash[place] ^ 1], place as u64).unwrap();
         drop(file);
         self.start();
+    }
+
+    /// Has it go on with another limit of what may be written.
+    fn may_write(&mut self, budget: Option<u64>) {
+        self.stop(true);
+        self.write_budget = budget;
+        self.start();
+    }
+
+    /// Bytes that its connections hold.
+    fn held(&self) -> usize {
+        let (_, front_end, reactors) = self.open.as_ref().unwrap();
+        let front_end = front_end.front_end.clone();
+        let used = move || async move { MemcacheReactorState::of(&front_end).budget.used() };
+        reactors.block_on(0, used).expect("the reactor runs")
     }
 
     /// Takes a part of each value, as if its segment had been reclaimed.
@@ -353,6 +370,32 @@ fn a_first_part_that_cannot_be_read_is_a_miss_of_every_command() {
     let mut client = large.connect();
     assert_eq!(client.set("append k 0 0 1", b"1"), "NOT_STORED");
     assert_eq!(client.get("k"), None);
+}
+
+/// It may be read: only its new head is refused, and the old one goes with that.
+#[test]
+fn a_value_in_parts_whose_change_is_refused_is_answered_as_any_other() {
+    const FAILED: &str = "SERVER_ERROR out of memory storing object";
+    let value = lines(25_000);
+    for durability in [Durability::WriteThrough, Durability::Synced] {
+        for ask in ["gat 100 k", "gats 100 k", "mg k v T100", "mg k s T100", "touch k 100"] {
+            let mut large = Large::new(durability);
+            assert_eq!(large.connect().set("set k 0 0 400000", &value), "STORED");
+            large.may_write(Some(0));
+            let mut client = large.connect();
+            let answer = if ask.starts_with("gat") { "END" } else { FAILED };
+            assert_eq!(client.ask(ask), answer, "{ask}");
+            assert_eq!((client.ask("mn"), client.get("k")), ("MN".into(), None), "{ask}");
+        }
+        // The first who reads what is stale is to renew it.
+        let mut large = Large::new(durability);
+        assert_eq!(large.connect().set("set k 0 0 400000", &value), "STORED");
+        assert_eq!(large.connect().ask("md k I"), "HD");
+        large.may_write(Some(0));
+        let mut client = large.connect();
+        assert_eq!((&*client.ask("mg k v"), &*client.ask("mn")), (FAILED, "MN"));
+        assert_eq!((client.get("k"), large.held()), (None, 0));
+    }
 }
 
 /// Nothing was closed, so what is not on flash yet is gone.

@@ -144,7 +144,7 @@ fn clients_that_read_nothing_lose_their_room_the_sooner_the_longer_others_wait()
     assert!(patience.len() > 2 && shrinks, "{patience:?}");
     drop(silent);
     let rests = |state: &MemcacheReactorState| {
-        watch::look(state, state.front_end.store.now());
+        watch::look(state, state.front_end.seconds());
         state.patience.get()
     };
     let until = Instant::now() + TIMEOUT;
@@ -233,7 +233,7 @@ fn only(state: &MemcacheReactorState) -> Rc<Info> {
 /// Says that its last request, and what it sends now, began so long ago.
 fn age(large: &Large, seconds: u64) {
     ask(large, move |state| {
-        let (info, now) = (only(state), state.front_end.store.now());
+        let (info, now) = (only(state), state.front_end.seconds());
         info.last_request.set(now - seconds);
         if info.holding_since.get().is_some() {
             info.holding_since.set(Some(now - seconds));
@@ -258,7 +258,7 @@ fn a_client_has_its_time_for_each_mib_of_a_value_that_comes_whole() {
     send(&[b'x'; 200_000]);
     let age_of = |state: &MemcacheReactorState| {
         let since = only(state).holding_since.get().expect("it holds what came");
-        state.front_end.store.now() - since
+        state.front_end.seconds() - since
     };
     age(&large, STALL - 2);
     send(&[b'x'; 100_000]);

@@ -148,7 +148,7 @@ fn a_watcher_that_does_not_read_holds_up_nobody_and_loses_its_place() {
     let front_end = opened.front_end.front_end.clone();
     let cut = move || async move {
         let reactor_state = MemcacheReactorState::of(&front_end);
-        super::super::watch::look(&reactor_state, front_end.store.now() + 11);
+        super::super::watch::look(&reactor_state, front_end.seconds() + 11);
     };
     opened.reactors.block_on(0, cut).unwrap();
     while client.stat("log_watchers") > 19 {

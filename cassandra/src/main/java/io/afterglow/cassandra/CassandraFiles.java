@@ -83,6 +83,11 @@ final class CassandraFiles implements ChunkCache.Files {
     StorageService.instance.addPostShutdownHook(onDrained);
   }
 
+  @Override
+  public boolean gone(String path) {
+    return Files.notExists(Paths.get(path));
+  }
+
   private static final class Source implements ChunkFile.Source {
     private final ChunkReader reader;
     private final String path;

@@ -3,6 +3,7 @@ package io.afterglow.cassandra;
 import java.io.IOException;
 import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
+import java.nio.file.DirectoryIteratorException;
 import java.util.Collections;
 import java.util.List;
 import java.util.UUID;
@@ -130,6 +131,11 @@ final class CassandraNode implements Tables.Node, FlashRowCache.Codec {
     }
 
     @Override
+    public boolean gone() {
+      return !table.isValid();
+    }
+
+    @Override
     public boolean allowed() {
       return allowed;
     }
@@ -166,11 +172,19 @@ final class CassandraNode implements Tables.Node, FlashRowCache.Codec {
 
   @Override
   public List<String> sstables(TableId id) {
+    return sstables(DatabaseDescriptor.getAllDataFileLocations(), id);
+  }
+
+  /**
+   * The SSTables of a table below some data directories. What cannot be read is equal to nothing,
+   * not even to itself: a clean stop may keep it, and the next start may fail in the same way.
+   */
+  static List<String> sstables(String[] dataDirectories, TableId id) {
     try {
-      return SSTables.list(DatabaseDescriptor.getAllDataFileLocations(), id.asUUID());
-    } catch (IOException e) {
-      // Equal to nothing that was ever kept.
-      return Collections.singletonList("unreadable: " + e);
+      return SSTables.list(dataDirectories, id.asUUID());
+    } catch (IOException | DirectoryIteratorException e) {
+      logger.warn("Afterglow: the SSTables of {} cannot be listed, its rows are not kept", id, e);
+      return Collections.singletonList("unreadable-" + UUID.randomUUID());
     }
   }
 

@@ -1,6 +1,9 @@
 package io.afterglow.cassandra;
 
 import java.nio.ByteBuffer;
+import java.util.Collections;
+import java.util.Iterator;
+import java.util.Map;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
@@ -26,6 +29,9 @@ final class ChunkCache {
   private static final long ASK_AGAIN_NANOS = TimeUnit.SECONDS.toNanos(1);
   private static final int TASKS = 4096;
   private static final int REPORTED = 20;
+
+  /** Files that are looked for in a second in which nothing else is to be done. */
+  private static final int LOOKED_FOR = 16;
 
   /** Where chunks are kept. */
   interface Store {
@@ -58,6 +64,9 @@ final class ChunkCache {
      * everything.
      */
     void ready();
+
+    /** Whether there is surely no file of this name any more; asked in the background. */
+    boolean gone(String path);
   }
 
   /** A chunk that is being read from its SSTable. */
@@ -86,6 +95,10 @@ final class ChunkCache {
   private final boolean verify;
   private final ConcurrentHashMap<String, ChunkIdentity> identities = new ConcurrentHashMap<>();
   private final BlockingQueue<Runnable> tasks = new ArrayBlockingQueue<>(TASKS);
+
+  /** Where the search for files that are gone is; of the thread that runs the tasks. */
+  private Iterator<Map.Entry<String, ChunkIdentity>> search = Collections.emptyIterator();
+
   private final Scratch bounce = new Scratch();
   private volatile boolean ready;
   private volatile boolean closed;
@@ -312,12 +325,31 @@ final class ChunkCache {
   /** A file will not be read any more. That its chunks go at once is for the room they take. */
   void deleting(String path) {
     ChunkIdentity identity = identities.remove(path);
-    if (identity == null) {
-      return;
+    if (identity != null) {
+      drop(identity);
     }
+  }
+
+  private void drop(ChunkIdentity identity) {
     identity.dead = true;
     filesDropped.increment();
     tasks.offer(() -> store.removeGroup(identity.group));
+  }
+
+  /**
+   * Looks for the next files, from the first again after the last. A read that had begun before the
+   * file was deleted may get its identity only after that was told.
+   */
+  private void forgetSomeThatAreGone() {
+    if (!search.hasNext()) {
+      search = identities.entrySet().iterator();
+    }
+    for (int n = 0; n < LOOKED_FOR && search.hasNext(); n++) {
+      Map.Entry<String, ChunkIdentity> known = search.next();
+      if (files.gone(known.getKey()) && identities.remove(known.getKey(), known.getValue())) {
+        drop(known.getValue());
+      }
+    }
   }
 
   int files() {
@@ -358,11 +390,13 @@ final class ChunkCache {
     thread.start();
   }
 
-  /** Looks at one file, or waits a while for one. */
+  /** Looks at one file, or waits a while for one. If none comes it looks for some that are gone. */
   void runTask() throws InterruptedException {
     Runnable task = tasks.poll(1, TimeUnit.SECONDS);
     if (task != null) {
       task.run();
+    } else {
+      forgetSomeThatAreGone();
     }
   }
 

@@ -35,7 +35,7 @@ import org.slf4j.LoggerFactory;
  *
  * No exception leaves this class: Cassandra's reads and writes go on without a cache.
  */
-final class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
+class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
   private static final Logger logger = LoggerFactory.getLogger(FlashRowCache.class);
 
   /** Reads that may be filling at once; more read without filling. */
@@ -62,6 +62,9 @@ final class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
 
   /** Switched off with `nodetool setcachecapacity`. */
   private volatile boolean off;
+
+  /** The capacity is 0: Cassandra tells of no writes. */
+  private volatile boolean untold;
 
   private volatile boolean closed;
   private volatile boolean failed;
@@ -330,7 +333,7 @@ final class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
   }
 
   private final class TableIterator implements Iterator<RowCacheKey> {
-    private final Iterator<Tables.Table> all = tables.all().iterator();
+    private final Iterator<Tables.Table> all = tables.present().iterator();
     private Tables.Table last;
 
     @Override
@@ -411,21 +414,29 @@ final class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
 
   @Override
   public long capacity() {
-    return off || failed ? 0 : flash;
+    return untold || failed ? 0 : flash;
   }
 
   /**
    * 0 switches it off and empties it, anything else on again; flash keeps the size it was opened
    * with.
+   *
+   * <p>On again goes in three steps: Cassandra tells of writes, all is removed, reads are served. A
+   * sentinel that is there by then goes with the rest. A later one is of a read that begins when
+   * every write is told of. So no read brings in what is older than a write that was not.
    */
   @Override
-  public void setCapacity(long capacity) {
-    // Before it is on again, too: while it was off Cassandra told of no writes.
-    clear();
-    off = capacity == 0;
-    if (off) {
+  public synchronized void setCapacity(long capacity) {
+    if (capacity == 0) {
+      off = true;
+      untold = true;
       clear();
-    } else if (capacity != flash) {
+      return;
+    }
+    untold = false;
+    clear();
+    off = false;
+    if (capacity != flash) {
       logger.info(
           "Afterglow row cache: on; its size is that of afterglow.rowcache.flash, {} bytes", flash);
     }

@@ -6,6 +6,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 import org.apache.cassandra.schema.TableId;
 
@@ -13,7 +14,7 @@ import org.apache.cassandra.schema.TableId;
  * The tables that have rows in the cache. Each has a number in the engine, its group, by which all
  * of its rows can be removed at once. From its first use on it is watched for two events. One is an
  * SSTable that was not flushed from memory, which may be newer than cached rows. The other is a new
- * definition.
+ * definition. Of a table that was dropped no more is kept than its number.
  */
 final class Tables {
   /** A table. */
@@ -25,6 +26,12 @@ final class Tables {
     private State kept;
 
     private volatile Watch watch;
+
+    /** The table was dropped and its rows are removed; until a table with its id is watched. */
+    private volatile boolean dropped;
+
+    /** Held by whoever begins or ends the watch. */
+    private final ReentrantLock watching = new ReentrantLock();
 
     Table(TableId id, int group, State kept) {
       this.id = id;
@@ -59,6 +66,9 @@ final class Tables {
      * with the same id it is not either.
      */
     boolean current();
+
+    /** Whether the table was dropped. It is not {@link #current} then, and never again. */
+    boolean gone();
 
     /** Whether rows of the table may be cached. */
     boolean allowed();
@@ -136,17 +146,20 @@ final class Tables {
    * one are gone.
    */
   private Watch watch(Table table) {
-    synchronized (table) {
+    table.watching.lock();
+    try {
       Watch old = table.watch;
       if (old != null && old.current()) {
         return old;
       }
       Watch watch = node.watch(table.id, () -> onForeign.accept(table));
       if (watch == null) {
+        letGo(table);
         return null;
       }
-      // Watched first, compared then: nothing comes in between. What came before shows here.
-      boolean same = old == null;
+      // Watched first, compared then: nothing comes in between. What came before shows here. A read
+      // of a table that was dropped may have come back only after its rows were removed.
+      boolean same = old == null && !table.dropped;
       if (same && table.kept != null) {
         State now = new State(watch.schema(), node.sstables(table.id));
         same = watch.allowed() && table.kept.same(now);
@@ -158,9 +171,24 @@ final class Tables {
         old.end();
       }
       table.kept = null;
+      table.dropped = false;
       table.watch = watch;
       return watch;
+    } finally {
+      table.watching.unlock();
     }
+  }
+
+  /** Removes the rows of a table that is not there any more, and forgets the table itself. */
+  private void letGo(Table table) {
+    Watch old = table.watch;
+    if (old == null) {
+      return;
+    }
+    onForeign.accept(table);
+    old.end();
+    table.dropped = true;
+    table.watch = null;
   }
 
   /** The node may be far enough now for what could not be done before. */
@@ -168,8 +196,35 @@ final class Tables {
     node.settle();
   }
 
+  /** All that had a number in this run, also those that were dropped. */
   Collection<Table> all() {
     return new ArrayList<>(tables.values());
+  }
+
+  /**
+   * The tables that may have rows; those that were dropped are let go.
+   *
+   * <p>It waits for nobody. Cassandra asks for this in the middle of a DROP, and who begins to
+   * watch a table may wait for the end of that. A table that is being watched is let go later.
+   */
+  Collection<Table> present() {
+    List<Table> present = new ArrayList<>();
+    for (Table table : tables.values()) {
+      Watch watch = table.watch;
+      if (watch != null && watch.gone() && table.watching.tryLock()) {
+        try {
+          if (table.watch == watch) {
+            letGo(table);
+          }
+        } finally {
+          table.watching.unlock();
+        }
+      }
+      if (!table.dropped) {
+        present.add(table);
+      }
+    }
+    return present;
   }
 
   int lastGroup() {
@@ -178,7 +233,8 @@ final class Tables {
 
   /** What a table's rows belong to at the end of a run; without SSTables if to nothing. */
   State state(Table table) {
-    synchronized (table) {
+    table.watching.lock();
+    try {
       if (table.kept != null) {
         // Nobody asked for it, so it was not watched: only its state at the start counts.
         return table.kept;
@@ -188,6 +244,8 @@ final class Tables {
         return new State("none", Collections.emptyList());
       }
       return new State(watch.schema(), node.sstables(table.id));
+    } finally {
+      table.watching.unlock();
     }
   }
 }

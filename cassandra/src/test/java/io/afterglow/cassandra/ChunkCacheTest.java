@@ -30,6 +30,7 @@ class ChunkCacheTest {
   private ChunkIdentity finished;
   private String path = "/data/k/t-0/nb-1-big-Data.db";
   private int drained;
+  private boolean gone;
   private String thread;
 
   private static final class Reader implements HookedReader {
@@ -122,6 +123,11 @@ class ChunkCacheTest {
           @Override
           public void ready() {
             drained++;
+          }
+
+          @Override
+          public boolean gone(String path) {
+            return gone;
           }
         };
     return new ChunkCache(store, files, new ChunkOptions(properties));
@@ -323,6 +329,45 @@ class ChunkCacheTest {
     assertEquals(1, cache.outlived.sum());
     assertTrue(store.chunks.isEmpty());
     assertEquals(0, cache.files());
+  }
+
+  /** A read that is still open when its file is deleted may be the first that asks for it. */
+  @Test
+  void aFileThatIsKnownOnlyAfterItWasDeletedIsForgottenToo() throws Exception {
+    ChunkCache cache = cache("admit", "1");
+    assertFalse(read(cache, 0));
+    cache.deleting(path);
+    cache.runTask();
+    assertFalse(read(cache, 0));
+    cache.fill();
+    assertEquals(1, store.chunks.size());
+    cache.runTask();
+    assertEquals(1, cache.files(), "it is there as long as somebody reads it");
+    gone = true;
+    cache.runTask();
+    assertEquals(0, cache.files());
+    assertEquals(1, cache.filesDropped.sum());
+    cache.runTask();
+    assertTrue(store.chunks.isEmpty());
+  }
+
+  @Test
+  void manyFilesAreLookedForOneAfterAnother() throws Exception {
+    ChunkCache cache = cache();
+    for (int n = 0; n < 40; n++) {
+      path = "/data/k/t-0/nb-" + n + "-big-Data.db";
+      finished = ChunkIdentity.of(path);
+      reader.afterglow$file(null);
+      assertFalse(read(cache, 0));
+      cache.runTask();
+    }
+    assertEquals(40, cache.files());
+    gone = true;
+    for (int n = 0; n < 100 && cache.files() > 0; n++) {
+      cache.runTask();
+    }
+    assertEquals(0, cache.files());
+    assertEquals(40, cache.filesDropped.sum());
   }
 
   @Test

@@ -1,5 +1,6 @@
 package io.afterglow.cassandra;
 
+import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
@@ -9,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashSet;
@@ -16,10 +18,12 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Set;
 import java.util.UUID;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.cassandra.cache.IRowCacheEntry;
 import org.apache.cassandra.cache.RowCacheKey;
@@ -38,6 +42,9 @@ class FlashRowCacheTest {
   @TempDir Path dir;
   private FakeNode node;
   private FlashRowCache cache;
+
+  /** What happens right after the cache was emptied the next time. */
+  private Runnable onceCleared = () -> {};
 
   private static final class Row implements IRowCacheEntry {
     final int value;
@@ -69,15 +76,33 @@ class FlashRowCacheTest {
 
     int watches;
 
+    /** Tables that are not there; another one is made with the same id when it is taken out. */
+    final Set<TableId> dropped = new HashSet<>();
+
+    /** Whoever watches a table passes here. */
+    Runnable passage = () -> {};
+
     @Override
     public Tables.Watch watch(TableId id, Runnable action) {
+      passage.run();
+      if (dropped.contains(id)) {
+        return null;
+      }
       foreign = action;
       watches++;
       int seen = schema;
       return new Tables.Watch() {
+        private boolean gone;
+
         @Override
         public boolean current() {
-          return schema == seen;
+          return schema == seen && !gone();
+        }
+
+        @Override
+        public boolean gone() {
+          gone |= dropped.contains(id);
+          return gone;
         }
 
         @Override
@@ -112,7 +137,7 @@ class FlashRowCacheTest {
     cache = open(dir.resolve("cache"), new Tables(node));
   }
 
-  private static FlashRowCache open(Path dir, Tables tables) throws Exception {
+  private FlashRowCache open(Path dir, Tables tables) throws Exception {
     Native.load(dir.resolve("native"));
     String config =
         "data_dir="
@@ -126,7 +151,15 @@ class FlashRowCacheTest {
             + "\njournal="
             + (1 << 20)
             + "\nflags=2\n";
-    return new FlashRowCache(FlashStore.open(config), new Numbers(), tables, 64 << 20);
+    return new FlashRowCache(FlashStore.open(config), new Numbers(), tables, 64 << 20) {
+      @Override
+      public void clear() {
+        super.clear();
+        Runnable next = onceCleared;
+        onceCleared = () -> {};
+        next.run();
+      }
+    };
   }
 
   private static RowCacheKey key(TableId table, int n) {
@@ -141,6 +174,13 @@ class FlashRowCacheTest {
 
   private int value(RowCacheKey key) {
     return ((Row) cache.get(key)).value;
+  }
+
+  /** Cassandra tells of a write only while the cache has a capacity. */
+  private void tellOfAWrite(RowCacheKey key) {
+    if (cache.capacity() > 0) {
+      cache.remove(key);
+    }
   }
 
   @Test
@@ -193,9 +233,13 @@ class FlashRowCacheTest {
                 java.util.Random random = new java.util.Random(seed);
                 for (int n = 0; n < 50_000; n++) {
                   int k = random.nextInt(keys);
-                  if (random.nextInt(3) == 0) {
+                  if (random.nextInt(2_000) == 0) {
+                    cache.setCapacity(0);
+                    Thread.yield();
+                    cache.setCapacity(64 << 20);
+                  } else if (random.nextInt(3) == 0) {
                     database[k].incrementAndGet();
-                    cache.remove(key(TABLE, k));
+                    tellOfAWrite(key(TABLE, k));
                   } else {
                     int acknowledged = database[k].get();
                     // A write may have been counted whose removal is still to come: that one is not
@@ -357,6 +401,73 @@ class FlashRowCacheTest {
   }
 
   @Test
+  void aDroppedTableIsForgottenWhenCassandraRemovesItsRows() {
+    fill(key(TABLE, 1), 1);
+    fill(key(OTHER, 1), 2);
+    node.dropped.add(TABLE);
+    assertEquals(1, count(FlashRowCache.Caller.TABLE), "nobody walks what is not there");
+    assertEquals(1, node.watches, "nothing of the node is held for it");
+    assertEquals(1, cache.tableDrops.sum());
+    assertNull(cache.get(key(TABLE, 1)));
+    assertEquals(2, value(key(OTHER, 1)));
+  }
+
+  @Test
+  void aDroppedTableIsForgottenByWhoeverStillReadsIt() {
+    RowCacheKey key = key(TABLE, 1);
+    fill(key, 1);
+    RowCacheSentinel early = new RowCacheSentinel();
+    cache.putIfAbsent(key(TABLE, 2), early);
+    node.dropped.add(TABLE);
+    assertFalse(cache.replace(key(TABLE, 2), early, new Row(1)));
+    assertEquals(0, node.watches);
+    assertNull(cache.get(key));
+
+    node.dropped.clear();
+    assertNull(cache.get(key), "another table with the same id");
+    fill(key, 2);
+    assertEquals(2, value(key));
+    assertEquals(1, node.watches);
+  }
+
+  /** A read of the first may put its mark when the rows of that are gone already. */
+  @Test
+  void aTableThatIsMadeAgainWithItsIdBeginsEmpty() {
+    Tables tables = new Tables(node);
+    List<Integer> emptied = new ArrayList<>();
+    tables.onForeign(table -> emptied.add(table.group));
+    int group = tables.cached(TABLE).group;
+    node.dropped.add(TABLE);
+    assertEquals(Collections.emptyList(), new ArrayList<>(tables.present()));
+    assertNull(tables.cached(TABLE));
+    assertEquals(1, tables.all().size(), "its number stays");
+    assertEquals(Arrays.asList(group), emptied);
+    node.dropped.clear();
+    assertEquals(group, tables.cached(TABLE).group);
+    assertEquals(Arrays.asList(group, group), emptied);
+    assertEquals(1, tables.present().size());
+  }
+
+  /** Who watches a table may wait for the end of a DROP, which asks for the tables. */
+  @Test
+  void aDropWaitsForNobodyWhoWatches() throws Exception {
+    Tables tables = new Tables(node);
+    assertNotNull(tables.cached(TABLE));
+    node.dropped.add(TABLE);
+    Barrier barrier = new Barrier();
+    node.passage = barrier;
+    ExecutorService reader = Executors.newSingleThreadExecutor();
+    Future<Tables.Table> read = reader.submit(() -> tables.cached(TABLE));
+    await(barrier.reached);
+    assertEquals(1, tables.present().size(), "it is left to the reader");
+    barrier.opens.countDown();
+    assertNull(read.get());
+    assertEquals(0, node.watches);
+    assertEquals(0, tables.present().size());
+    reader.shutdown();
+  }
+
+  @Test
   void keptTablesThatWereAlteredMeanwhileAreEmpty() {
     Tables tables = new Tables(node);
     tables.keep(TABLE, 3, new Tables.State("schema-0", node.sstables));
@@ -393,6 +504,46 @@ class FlashRowCacheTest {
     assertNull(cache.get(key(TABLE, 1)), "writes were not told of meanwhile");
     fill(key(TABLE, 1), 2);
     assertEquals(2, value(key(TABLE, 1)));
+  }
+
+  @Test
+  void aReadThatIsHeldUpWhileItIsOffIsNotTaken() throws Exception {
+    RowCacheKey key = key(TABLE, 1);
+    RowCacheSentinel sentinel = new RowCacheSentinel();
+    Barrier barrier = new Barrier();
+    node.passage = barrier;
+    ExecutorService reader = Executors.newSingleThreadExecutor();
+    Future<Boolean> begins = reader.submit(() -> cache.putIfAbsent(key, sentinel));
+    await(barrier.reached);
+    cache.setCapacity(0);
+    onceCleared =
+        () -> {
+          barrier.opens.countDown();
+          assertDoesNotThrow(() -> begins.get());
+          // The reader has the row from before this write.
+          tellOfAWrite(key);
+        };
+    cache.setCapacity(64 << 20);
+    assertTrue(begins.get());
+    assertFalse(cache.replace(key, sentinel, new Row(1)));
+    assertNull(cache.get(key));
+    reader.shutdown();
+  }
+
+  /** Whoever comes here waits until it opens. */
+  private static final class Barrier implements Runnable {
+    final CountDownLatch reached = new CountDownLatch(1);
+    final CountDownLatch opens = new CountDownLatch(1);
+
+    @Override
+    public void run() {
+      reached.countDown();
+      await(opens);
+    }
+  }
+
+  private static void await(CountDownLatch latch) {
+    assertDoesNotThrow(() -> assertTrue(latch.await(60, TimeUnit.SECONDS)));
   }
 
   @Test

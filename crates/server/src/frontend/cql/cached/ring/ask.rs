@@ -9,7 +9,8 @@ use afterglow_ring::{Answer, Message};
 use afterglow_rowcache::entry::Row;
 use std::time::Duration;
 
-use super::core::{PeerAnswer, Ring};
+use super::core::Ring;
+use super::questions::PeerAnswer;
 
 /// What the ring says of a row.
 pub enum RemoteRow {

@@ -17,7 +17,8 @@ use afterglow_ring::{MemberId, Message};
 use afterglow_rowcache::carried::CarriedRow;
 use afterglow_rowcache::row::Filled;
 
-use super::core::{PeerAnswer, Ring, now};
+use super::core::{Ring, now};
+use super::questions::PeerAnswer;
 use crate::frontend::cql::cached::state::CachedState;
 use crate::metrics::{CarriedFrom, FrontEndMetrics};
 

@@ -12,14 +12,15 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use afterglow_ring::{
-    Action, Agreement, Answer, Carried, Config, Durable, Envelope, Incarnation, Io, Kept, Map,
-    MapLoss, Member, MemberId, Message, Profile, RingId, Setting, Time, WriteResult,
+    Action, Agreement, Carried, Config, Durable, Envelope, Incarnation, Io, Kept, Map, MapLoss,
+    Member, MemberId, Message, Profile, RingId, RingReport, Setting, Time, WriteResult,
 };
-use futures_channel::{mpsc, oneshot};
+use futures_channel::mpsc;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use rustix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
+use super::questions::{Gets, PeerAnswer};
 use super::rows::{Newer, RingRows};
 use super::silent_owners::SilentOwners;
 use crate::frontend::cql::cached::RowCache;
@@ -81,7 +82,7 @@ pub struct Ring {
     jobs: mpsc::UnboundedSender<DatabaseJob>,
     /// The adopted map, for reads.
     map: RwLock<Option<Arc<Map>>>,
-    gets: Mutex<Gets>,
+    pub(super) gets: Mutex<Gets>,
     pub(super) silent_owners: SilentOwners,
     /// See [`Ring::close`].
     closed: AtomicBool,
@@ -105,21 +106,6 @@ struct Locked {
     generation: u64,
     /// Of which map, and of which generation, the settings were last compared.
     compared: (u64, u64),
-}
-
-/// Questions to other instances that are not answered yet.
-#[derive(Default)]
-struct Gets {
-    next: u64,
-    waiting: HashMap<u64, (MemberId, oneshot::Sender<PeerAnswer>)>,
-}
-
-/// What another instance says to a question.
-pub enum PeerAnswer {
-    /// The owner's answer to GET.
-    Found(Answer),
-    /// The old owner's answer to PULL: under which epoch it has cached the row, and the row.
-    Pulled(Option<(u64, Option<Vec<u8>>)>),
 }
 
 /// Microseconds of a clock that never steps and counts while the machine sleeps.
@@ -288,6 +274,12 @@ impl Ring {
         self.inner.lock().member.has_given_up_leaving()
     }
 
+    /// See [`Member::report`].
+    pub fn report(&self) -> RingReport {
+        let inner = self.inner.lock();
+        inner.member.report(now())
+    }
+
     /// See [`Member::drifting`].
     pub fn drifting(&self) -> (Vec<MemberId>, bool) {
         let inner = self.inner.lock();
@@ -322,6 +314,13 @@ impl Ring {
     pub fn is_from_us(&self, envelope: &Envelope) -> bool {
         let map = self.map.read();
         envelope.ring == map.as_ref().map_or_else(RingId::default, |map| map.ring)
+    }
+
+    /// Whether a message comes from a member of another ring. Who joins or founds has none yet.
+    pub fn is_of_another_ring(&self, envelope: &Envelope) -> bool {
+        let ours = self.map.read().as_ref().map_or_else(RingId::default, |map| map.ring);
+        let are_rings = ours != RingId::default() && envelope.ring != RingId::default();
+        are_rings && envelope.ring != ours
     }
 
     /// The other instance that owns a token.
@@ -401,17 +400,9 @@ impl Ring {
         }
     }
 
-    fn send(&self, to: MemberId, envelope: &Envelope) {
-        if let Some(transport) = self.transport.get() {
-            // What is lost is asked again, or was an answer to what is asked again.
-            transport.send(to, envelope.encode());
-        }
-    }
-
-    /// Sends a message that changes nothing here.
-    pub fn say(&self, to: MemberId, message: Message) {
-        let envelope = self.inner.lock().member.envelope(message);
-        self.send(to, &envelope);
+    /// A message that changes nothing here, with what every message says of its sender.
+    pub(super) fn envelope(&self, message: Message) -> Envelope {
+        self.inner.lock().member.envelope(message)
     }
 
     /// Puts in force what the member may serve now.
@@ -447,47 +438,16 @@ impl Ring {
             Message::Pulled { to, number, cached } => {
                 self.heard(envelope.from, (to, number), PeerAnswer::Pulled(cached));
             }
-            _ => self.with(|member, io| member.receive(envelope, io)),
+            _ => {
+                let is_to_us = |to: Incarnation| to == self.life;
+                if matches!(envelope.message, Message::Pong { to, .. } if is_to_us(to))
+                    && let Some(transport) = self.transport()
+                {
+                    transport.probe_answered(envelope.from);
+                }
+                self.with(|member, io| member.receive(envelope, io));
+            }
         }
-    }
-
-    /// Another instance has answered the question of that number of that process.
-    fn heard(&self, from: MemberId, (to, number): (Incarnation, u64), heard: PeerAnswer) {
-        if to != self.life {
-            return; // a number of an earlier process
-        }
-        let mut gets = self.gets.lock();
-        if gets.waiting.get(&number).is_none_or(|(asked, _)| *asked != from) {
-            return; // nobody waits any more, or not for this one
-        }
-        let waiting = gets.waiting.remove(&number);
-        drop(gets);
-        if let Some((_, waiting)) = waiting {
-            // The read has given up if this fails.
-            let _ = waiting.send(heard);
-        }
-    }
-
-    /// Asks another instance for a row: `question` makes the message of a number. The answer comes
-    /// through the receiver; `None` where the question could not be sent. A question whose guard is
-    /// dropped waits for no answer any more.
-    pub fn question(
-        &self,
-        to: MemberId,
-        question: impl FnOnce(u64) -> Message,
-    ) -> Option<(OpenQuestion<'_>, oneshot::Receiver<PeerAnswer>)> {
-        let transport = self.transport.get()?;
-        let (answer, answered) = oneshot::channel();
-        let number = {
-            let mut gets = self.gets.lock();
-            gets.next += 1;
-            let number = gets.next;
-            gets.waiting.insert(number, (to, answer));
-            number
-        };
-        let open = OpenQuestion { ring: self, number };
-        let envelope = self.inner.lock().member.envelope(question(number));
-        transport.ask(to, envelope.encode()).then_some((open, answered))
     }
 
     /// Whether a row of this token that is missed may be filled now, and whether weakly: it may
@@ -547,18 +507,6 @@ impl Ring {
     /// Nobody waits for that write any more.
     pub(super) fn forget_write(&self, client: u64) {
         self.inner.lock().clients.remove(&client);
-    }
-}
-
-/// A question that is not answered yet.
-pub struct OpenQuestion<'a> {
-    ring: &'a Ring,
-    number: u64,
-}
-
-impl Drop for OpenQuestion<'_> {
-    fn drop(&mut self) {
-        self.ring.gets.lock().waiting.remove(&self.number);
     }
 }
 

@@ -20,9 +20,12 @@ use afterglow_rowcache::lease::{CREATE_TABLE, create_keyspace};
 use uuid::Uuid;
 
 use super::core::now;
+use super::lasting::Lasting;
 use super::lease_row::{self, LeaseRowState};
 use super::map_row::{self, MapRowError, RingName};
-use crate::frontend::cql::cached::own_query::{NoResult, execute, query, remedy, stays};
+use crate::frontend::cql::cached::own_query::{
+    NoResult, execute, lacks_nodes, query, remedy, stays,
+};
 use crate::frontend::cql::cached::state::CachedState;
 use crate::frontend::cql::{Backend, Cluster, CqlShared, LeftNodes, NodeId};
 use crate::metrics::BackendMetrics;
@@ -35,6 +38,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const WHERE_IT_IS: &str = "SELECT data_center FROM system.local WHERE key='local'";
 /// Replicas of the ring's row, where there are as many nodes.
 const REPLICAS: usize = 3;
+/// How `SimpleStrategy` calls its number of replicas.
+const FACTOR: &str = "replication_factor";
 
 /// The connection for transactions.
 pub struct Database {
@@ -54,32 +59,40 @@ pub struct Database {
     shards: usize,
     /// How long a transaction or a read of the map may take: the member waits no longer.
     timeout: Duration,
-    /// The reason why the map cannot be read was told.
+    /// The reason why the map cannot be understood was told.
     told: Cell<bool>,
+    /// The database refuses to read the map.
+    reads_refused: Lasting,
     /// How the database has refused to read the map, while nothing has been asked since.
     refused_read: RefCell<Option<(ErrorCode, String)>>,
+    /// The database refuses to change the map.
+    changes_refused: Lasting,
     /// The refused change of the map, which was told.
     refusal: RefCell<Option<RefusedChange>>,
     /// The reason why the tables cannot be made was told.
     told_tables: Cell<bool>,
     /// The keyspace has no replicas in our data centre, which was told.
     lacks_replicas: Cell<bool>,
+    /// The number of replicas that was told since it is too low.
+    told_few: Cell<Option<usize>>,
     /// The last node that was tried is in another data centre, which was told.
     told_elsewhere: Cell<bool>,
 }
 
-/// A change of the map that the database has refused, for a reason that stays.
+/// A change of the map that the database has refused, for a reason that stays or has lasted.
 struct RefusedChange {
     /// The version that it was to make.
     version: u64,
     why: String,
+    /// It does not pass by itself.
+    stays: bool,
 }
 
 /// What is known of the lease's row.
 pub struct LeaseRowAnswer {
     /// Who has it, if that is known.
     pub state: Option<LeaseRowState>,
-    /// Why the database refuses to say, or to change it, if it does for a reason that stays.
+    /// Why the database refuses to say, or to change it, if it does.
     pub refused: Option<NoResult>,
 }
 
@@ -112,10 +125,13 @@ impl Database {
             shards: protocol.shards,
             timeout: Duration::from_micros(protocol.transaction),
             told: Cell::new(false),
+            reads_refused: Lasting::default(),
+            changes_refused: Lasting::default(),
             refused_read: RefCell::default(),
             refusal: RefCell::default(),
             told_tables: Cell::new(false),
             lacks_replicas: Cell::new(false),
+            told_few: Cell::new(None),
             told_elsewhere: Cell::new(false),
         }
     }
@@ -134,18 +150,41 @@ impl Database {
             _ => None,
         });
         match &read {
-            Ok(_) => {
-                self.left.forget();
-                self.told.set(false);
+            Ok(_) => self.has_read(),
+            Err(error @ MapRowError::Refused(..)) => {
+                self.leave(&on);
+                if self.reads_refused.refused(false, now()) {
+                    tracing::error!(
+                        "the database has not shown the ring's map for some seconds. 60 s after it last did this instance has no lease: reads pass through and writes get OVERLOADED. {}",
+                        error.with_remedy()
+                    );
+                }
             }
-            Err(MapRowError::NoAnswer | MapRowError::Refused(..)) => self.leave(&on),
+            Err(MapRowError::NoAnswer) => self.leave(&on),
             Err(error) => {
                 if !self.told.replace(true) {
-                    tracing::error!(%error, "this instance cannot join the ring: update it, or give the ring another name with --ring-name");
+                    tracing::error!(
+                        "this instance cannot be a member of its ring: within 60 s it has no lease, reads pass through and writes get OVERLOADED. {}",
+                        error.with_remedy()
+                    );
                 }
             }
         }
         read
+    }
+
+    /// The map was read.
+    fn has_read(&self) {
+        self.left.forget();
+        let is_news = self.told.take() | self.reads_refused.over();
+        if is_news {
+            tracing::info!("the ring's map can be read again");
+        }
+        // Reads may go on while changes fail. It is tried again within some seconds.
+        let passes = self.refusal.borrow().as_ref().is_some_and(|refused| !refused.stays);
+        if passes && self.changes_refused.is_past(now()) {
+            self.forget_refusal();
+        }
     }
 
     /// Puts a map in the place of the version before it.
@@ -157,17 +196,25 @@ impl Database {
                 self.forget_refusal();
                 result
             }
-            Err(MapRowError::Refused(code, why)) if stays(code) => {
-                if self.refusal.borrow().is_none() {
-                    let remedy = remedy(Some(code));
-                    tracing::error!(
-                        "the database refuses to change the ring's map, so nobody joins or leaves, and rows of who dies go to nobody: {why}; it is asked again within some seconds. {remedy}"
-                    );
-                }
-                self.refusal.replace(Some(RefusedChange { version: map.version, why }));
+            Err(MapRowError::Refused(code, why)) if stays(code) || lacks_nodes(code) => {
+                self.is_refused(map.version, code, why);
                 TransactionResult::Unknown
             }
             Err(_) => TransactionResult::Unknown,
+        }
+    }
+
+    /// The database refuses to make that version.
+    fn is_refused(&self, version: u64, code: ErrorCode, why: String) {
+        let stays = stays(code);
+        if self.changes_refused.refused(stays, now()) {
+            let remedy = remedy(Some(code));
+            tracing::error!(
+                "the database refuses to change the ring's map, so nobody joins or leaves, and rows of who dies go to nobody: {why}; it is asked again within some seconds. {remedy}"
+            );
+        }
+        if stays || self.changes_refused.is_told() {
+            self.refusal.replace(Some(RefusedChange { version, why, stays }));
         }
     }
 
@@ -186,6 +233,7 @@ impl Database {
     }
 
     fn forget_refusal(&self) {
+        self.changes_refused.over();
         if self.refusal.take().is_some() {
             tracing::info!("the database changes the ring's map again");
         }
@@ -196,8 +244,11 @@ impl Database {
         let take = async |on: &Connection| lease_row::take(&on.backend, &on.name, hold).await;
         let refused = match self.ask(TIMEOUT, take).await {
             Some((_, Ok(state))) => return LeaseRowAnswer { state: Some(state), refused: None },
-            Some((_, Err(why))) if why.code.is_some_and(stays) => Some(why),
-            _ => None,
+            Some((_, Err(why))) => {
+                let says = |code: &ErrorCode| stays(*code) || lacks_nodes(*code);
+                Some(why).filter(|why| why.code.as_ref().is_some_and(says))
+            }
+            None => None,
         };
         let known =
             async |on: &Connection| lease_row::known_here(&on.backend, &on.name, hold).await;
@@ -342,7 +393,23 @@ impl Database {
                 "the keyspace `afterglow` has no replicas in data centre {data_center}, so no ring forms there: run {mend}, then `nodetool repair --full afterglow` on each node of {data_center}"
             );
         }
+        if !lacks {
+            self.warn_of_few_replicas(known, data_center);
+        }
         !lacks
+    }
+
+    /// Says so where nodes could hold the map that do not: what holds it now is a point of failure
+    /// for the whole ring. Clusters grow, and a node may not know the others yet when the keyspace
+    /// is made.
+    fn warn_of_few_replicas(&self, known: &BTreeMap<String, String>, data_center: &str) {
+        let nodes = self.front_end.nodes_in(data_center);
+        let few = too_few(known, data_center, nodes);
+        let Some(replicas) = few.filter(|_| self.told_few.replace(few) != few) else { return };
+        let mend = with_replicas(known, data_center, replicas + 1);
+        tracing::warn!(
+            "the keyspace `afterglow` has replicas on {replicas} of {nodes} nodes of data centre {data_center}: without a majority of them the ring cannot change its map, and after a death nobody takes over. Run {mend}, then `nodetool repair --full afterglow` on each node of {data_center}; start no instance before that has ended"
+        );
     }
 
     /// Makes the tables where the schema does not have them.
@@ -368,11 +435,32 @@ impl Database {
     }
 }
 
+/// How many replicas a keyspace of this replication has in a data centre. `SimpleStrategy` does not
+/// look at data centres. `None` where it cannot be told.
+fn replicas_in(replication: &BTreeMap<String, String>, data_center: &str) -> Option<usize> {
+    let class = replication.get("class")?;
+    if class.ends_with("SimpleStrategy") {
+        return replication.get(FACTOR)?.parse().ok();
+    }
+    let by_center = class.ends_with("NetworkTopologyStrategy");
+    by_center.then(|| replication.get(data_center).map_or(Some(0), |n| n.parse().ok()))?
+}
+
 /// Whether a keyspace of this replication has no replica in a data centre.
 fn lacks_replicas(replication: &BTreeMap<String, String>, data_center: &str) -> bool {
-    let class = replication.get("class").map_or("", String::as_str);
-    class.ends_with("NetworkTopologyStrategy")
-        && replication.get(data_center).is_none_or(|replicas| replicas == "0")
+    replicas_in(replication, data_center) == Some(0)
+}
+
+/// How many replicas a keyspace of this replication has in a data centre of so many nodes, if it
+/// has some, fewer than [`REPLICAS`], and there are nodes for more. `None` too where it cannot be
+/// told.
+fn too_few(
+    replication: &BTreeMap<String, String>,
+    data_center: &str,
+    nodes: usize,
+) -> Option<usize> {
+    let replicas = replicas_in(replication, data_center)?;
+    (1..REPLICAS.min(nodes)).contains(&replicas).then_some(replicas)
 }
 
 /// The statement that gives the keyspace replicas in that data centre too.
@@ -384,7 +472,7 @@ fn with_replicas(
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let mut centers: Vec<_> = replication
         .iter()
-        .filter(|(name, _)| *name != "class" && *name != data_center)
+        .filter(|(name, _)| !["class", FACTOR, data_center].contains(&name.as_str()))
         .map(|(name, replicas)| format!("{}: {replicas}", quoted(name)))
         .collect();
     centers.push(format!("{}: {replicas}", quoted(data_center)));
@@ -399,11 +487,33 @@ fn with_replicas(
 mod tests {
     use super::*;
 
+    /// Settings of a keyspace.
+    fn of(settings: &[(&str, &str)]) -> BTreeMap<String, String> {
+        settings.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    }
+
+    #[test]
+    fn fewer_replicas_than_there_are_nodes_for_are_found() {
+        let class = ("class", "org.apache.cassandra.locator.NetworkTopologyStrategy");
+        let here = |replicas| of(&[class, ("here", replicas)]);
+        assert_eq!(too_few(&here("1"), "here", 1), None);
+        assert_eq!(too_few(&here("1"), "here", 2), Some(1));
+        assert_eq!(too_few(&here("2"), "here", 2), None);
+        assert_eq!(too_few(&here("2"), "here", 9), Some(2));
+        assert_eq!(too_few(&here("3"), "here", 9), None);
+        assert_eq!(too_few(&here("1"), "there", 9), None);
+        assert_eq!(too_few(&here("3/1"), "here", 9), None);
+        let simple = of(&[("class", "SimpleStrategy"), (FACTOR, "1")]);
+        assert_eq!(too_few(&simple, "here", 3), Some(1));
+        assert_eq!(
+            with_replicas(&simple, "here", 2),
+            "ALTER KEYSPACE afterglow WITH replication = {'class': 'NetworkTopologyStrategy', \
+             'here': 2}"
+        );
+    }
+
     #[test]
     fn a_data_center_without_replicas_is_found_and_the_statement_gives_it_some() {
-        let of = |settings: &[(&str, &str)]| -> BTreeMap<String, String> {
-            settings.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
-        };
         let class = ("class", "org.apache.cassandra.locator.NetworkTopologyStrategy");
         let known = of(&[class, ("here", "3"), ("gone", "0")]);
         assert!(!lacks_replicas(&known, "here"));

@@ -1,7 +1,6 @@
 //! Keeps an instance in its ring: one task on the first reactor that lets time pass for the member,
 //! has its transactions run, and writes down what a restart needs.
 
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,10 +13,12 @@ use futures_channel::{mpsc, oneshot};
 use futures_util::{FutureExt, StreamExt};
 use uuid::Uuid;
 
+use super::clocks;
 use super::core::{Admission, DatabaseJob, Ring, TWIN, now};
-use super::database::{Database, LeaseRowAnswer};
+use super::database::Database;
 use super::kept::KeptFile;
 use super::lease_row::{LeaseRowState, is_ring};
+use super::row_of_others::RowOfOthers;
 use super::settings::settings_of;
 use super::setup::OpenRing;
 use super::unconfirmed::{Confirmation, Told, reason};
@@ -25,17 +26,12 @@ use crate::config::LivePolicies;
 use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::cached::FillWaiter;
 use crate::frontend::cql::cached::keeper::{StopRequest, look_around};
-use crate::frontend::cql::cached::own_query::{NoResult, remedy};
 use crate::frontend::cql::cached::state::CachedState;
 use crate::frontend::cql::ring_view::view::RingView;
 use crate::metrics::{LeaseState, RingEntry};
 
 /// How often time passes for the member.
 const TICK: Duration = Duration::from_millis(50);
-/// Pause between attempts to take the lease's row.
-const RETRY: Duration = Duration::from_millis(500);
-/// The longest pause, where the database refuses.
-const LONGEST_RETRY: Duration = Duration::from_secs(4);
 /// For so long it is not told again that another process has our id.
 const TWIN_PAUSE: Duration = Duration::from_secs(60);
 /// An instance that stops lets no write wait longer for its permits: in a whole ring they come
@@ -79,57 +75,6 @@ pub struct RingKeeper {
     entry: RingEntry,
     /// Was told that it leaves no more.
     stay_told: bool,
-}
-
-/// How the lease's row of instances without a ring stands.
-#[derive(Default)]
-struct RowOfOthers {
-    state: Cell<Option<LeaseRowState>>,
-    /// Grows when what was known is forgotten, and with it an answer that is on its way.
-    life: Cell<u64>,
-    /// Of which holder was last told.
-    told: Cell<Option<Uuid>>,
-    asking: Cell<bool>,
-    /// No attempt before this.
-    at: Cell<u64>,
-    /// Between two attempts: longer with each that the database refuses.
-    pause: Cell<u64>,
-    /// The refusal that was last told.
-    refusal_told: RefCell<Option<NoResult>>,
-}
-
-impl RowOfOthers {
-    /// An attempt has ended that began in that life. `again`: microseconds until the row is looked
-    /// at while it is the ring's.
-    fn answered(&self, life: u64, answer: LeaseRowAnswer, again: u64) {
-        let LeaseRowAnswer { state, refused } = answer;
-        if let Some(LeaseRowState::Ours { .. }) = state {
-            self.told.set(None);
-        }
-        // What is the ring's stays so while nobody answers: another data centre may be away.
-        let is_ours = || matches!(self.state.get(), Some(LeaseRowState::Ours { .. }));
-        if self.life.get() == life && (state.is_some() || !is_ours()) {
-            self.state.set(state);
-        }
-        // A majority of all replicas may refuse what those near us know: it is the ring's.
-        self.refused(refused.filter(|_| !is_ours()));
-        self.at.set(now() + if is_ours() { again } else { self.pause.get() });
-    }
-
-    /// An attempt has ended. `why`: the database refuses it, and not for a moment.
-    fn refused(&self, why: Option<NoResult>) {
-        let pause = why.as_ref().map_or(0, |_| 2 * self.pause.get());
-        self.pause.set(pause.clamp(RETRY.as_micros() as u64, LONGEST_RETRY.as_micros() as u64));
-        if let Some(why) = &why
-            && self.refusal_told.borrow().is_none()
-        {
-            let remedy = remedy(why.code);
-            tracing::error!(
-                "the ring cannot take the lease, so reads of `exclusive` tables pass through and writes may be refused: {why}; it is tried again within some seconds. {remedy}"
-            );
-        }
-        self.refusal_told.replace(why);
-    }
 }
 
 impl RingKeeper {
@@ -292,14 +237,7 @@ impl RingKeeper {
         let again = self.ring.config().confirm / 3;
         let life = row.life.get();
         compio::runtime::spawn(async move {
-            let answer = database.take_lease_row(hold).await;
-            if let Some(LeaseRowState::HeldBy(other)) = answer.state
-                && row.told.replace(Some(other)) != Some(other)
-            {
-                say_who_holds(other, &database).await;
-            }
-            row.answered(life, answer, again);
-            row.asking.set(false);
+            row.ask(&database, life, (hold, again)).await;
         })
         .detach();
     }
@@ -379,16 +317,9 @@ impl RingKeeper {
         if drifting == self.drifting {
             return;
         }
-        let names =
-            drifting.iter().map(|id| format!("{:016x}", id.0)).collect::<Vec<_>>().join(", ");
-        match (drifting.is_empty(), is_odd) {
-            (true, _) => tracing::info!("the clocks of the ring's members run alike again"),
-            (false, true) => tracing::error!(
-                "the clock of this instance does not run like those of most members ({names}): it gets no lease, and reads pass through; look at the time service and at pauses of this machine"
-            ),
-            (false, false) => tracing::error!(
-                "the clocks of these members do not run like ours: {names}; they get no lease; look at the time service and at pauses of their machines"
-            ),
+        match clocks::fault(&drifting, is_odd) {
+            None => tracing::info!("the clocks of the ring's members run alike again"),
+            Some(fault) => tracing::error!("{fault}"),
         }
         self.drifting = drifting;
     }
@@ -506,22 +437,6 @@ fn entry_of(before: RingEntry, admission: Admission, is_within: bool, may_wait: 
     }
 }
 
-/// Tells who else caches, and what to do about it.
-async fn say_who_holds(other: Uuid, database: &Database) {
-    if !is_ring(other) {
-        tracing::warn!(%other, "an instance without this ring holds the lease: reads of `exclusive` tables pass through and writes are refused until it has ended; stop it");
-        return;
-    }
-    let name = match database.ring_of(other).await {
-        Some(ring) => format!("the ring `{}` of data centre {}", ring.name, ring.data_center),
-        None => "another ring".to_owned(),
-    };
-    tracing::warn!(
-        %other,
-        "{name} holds the lease: here reads of `exclusive` tables pass through and writes are refused; give all tables `max-staleness` here, or move their home to this ring, see \"Several data centres\" in docs/guide/ring.md"
-    );
-}
-
 /// Runs what the member asks of the database, each on its own: a read that hangs keeps no
 /// transaction waiting.
 async fn run_jobs(
@@ -568,33 +483,5 @@ mod tests {
         for before in [Late, KeptOut] {
             assert_eq!(open(before, false, true), Late, "its clients have come");
         }
-    }
-
-    #[test]
-    fn what_the_database_refuses_is_tried_again_ever_later_and_then_soon() {
-        let row = RowOfOthers::default();
-        let pause = |why: Option<&str>| {
-            row.refused(why.map(NoResult::from));
-            Duration::from_micros(row.pause.get())
-        };
-        assert_eq!(pause(None), RETRY, "nobody has answered");
-        let pauses = [(); 5].map(|()| pause(Some("no permission")));
-        assert_eq!(pauses.map(|pause| pause.as_millis()), [1_000, 2_000, 4_000, 4_000, 4_000]);
-        assert_eq!(pause(None), RETRY);
-    }
-
-    /// Another data centre is away, so no majority can be asked; the replicas near us know the row.
-    #[test]
-    fn a_refusal_is_no_trouble_where_the_row_is_known_as_the_ring_s() {
-        let row = RowOfOthers::default();
-        let answered = |state| {
-            let refused = Some(NoResult::from("no permission"));
-            row.answered(0, LeaseRowAnswer { state, refused }, 0);
-            row.refusal_told.borrow().is_some()
-        };
-        let ours = LeaseRowState::Ours { unsettled: false, epoch: 1, is_new: false, taken: 1 };
-        assert!(answered(None), "nothing is known of the row");
-        assert!(!answered(Some(ours)));
-        assert!(!answered(None), "it stays the ring's");
     }
 }

@@ -10,6 +10,7 @@ use afterglow_cql::frame::{Flags, Opcode};
 use afterglow_cql::message::{Consistency, Query, QueryParams, ValuesBuilder};
 use afterglow_ring::{Map, TransactionResult};
 
+use crate::frontend::cql::cached::own_query::remedy;
 use crate::frontend::cql::{Backend, Fetched, refusal};
 
 /// Creates the table; the keyspace is the lease's.
@@ -44,6 +45,29 @@ pub enum MapRowError {
     Shards(usize, usize),
 }
 
+impl MapRowError {
+    /// What to do about it, if there is anything.
+    fn remedy(&self) -> Option<&'static str> {
+        use afterglow_ring::Malformed::{Unknown, Version};
+        match self {
+            Self::NoAnswer => None,
+            Self::Refused(code, _) => Some(remedy(Some(*code))),
+            Self::Malformed(Version | Unknown) | Self::Shards(..) => Some(
+                "Upgrade this instance, or give the ring of this release another name with --ring-name. If no instance of another release has this name the row is damaged: stop all members of all rings over this database, run `TRUNCATE afterglow.ring` and start them again",
+            ),
+            Self::Malformed(_) => Some(
+                "If no instance of another release has this --ring-name the row is damaged: stop all members of all rings over this database, run `TRUNCATE afterglow.ring` and start them again",
+            ),
+        }
+    }
+
+    /// The error, and what to do about it.
+    pub fn with_remedy(&self) -> String {
+        let remedy = self.remedy().map_or_else(String::new, |remedy| format!(". {remedy}"));
+        format!("{self}{remedy}")
+    }
+}
+
 /// Reads the map at LOCAL_SERIAL; an empty one where there is no row.
 ///
 /// # Errors
@@ -59,7 +83,7 @@ pub async fn read(
     values.push(Value::Bytes(name.name.as_bytes()));
     let fetched = query(backend, text, &values, Consistency::LocalSerial).await?;
     let Some(row) = fetched.rows().next() else { return Ok(Map::empty(shards)) };
-    let map = row.bytes("map").ok_or(MapRowError::NoAnswer)?;
+    let map = row.bytes("map").unwrap_or_default();
     let map = Map::decode(map).map_err(MapRowError::Malformed)?;
     match map.shards.len() {
         count if count == shards => Ok(map),

@@ -5,26 +5,37 @@
 //! - [`rows`]: what the member does to the cached rows.
 //! - [`write`](mod@write): a client's write, from its permits to its acknowledgement.
 //! - [`ask`]: a read of a row that another instance owns; [`serve`]: the owner's side.
+//! - [`sending`]: how messages leave for other instances; [`questions`]: what was not answered yet.
 //! - [`carry`]: rows of earlier epochs, which a move or an absence need not cost;
 //!   [`silent_owners`]: whom it does not ask; [`late_fills`]: what it does not try for others.
 //! - [`database`]: the connection for transactions; [`map_row`]: the ring's row in the database;
 //!   [`lease_row`]: the row of instances without a ring.
 //! - [`settings`]: what all members must have in common.
 //! - [`kept`]: what a restart needs to know.
-//! - [`keeper`]: the task that keeps it all going.
+//! - [`status`]: what an operator is told; [`report`]: of leases, of ranges and of moves.
+//! - [`keeper`]: the task that keeps it all going; [`row_of_others`]: what it knows of that row.
+//! - [`unconfirmed`], [`lasting`], [`clocks`], [`foreigners`]: when and what the log tells of a
+//!   missing lease, of refusals of the database, of clocks, and of instances of other rings.
 //!
 //! Lock order: the member, then whatever [`afterglow_rowcache`] and the engine lock.
 
 mod ask;
 mod carry;
+mod clocks;
 mod core;
 mod database;
+mod foreigners;
 mod keeper;
 mod kept;
+mod lasting;
 mod late_fills;
 mod lease_row;
 mod map_row;
+mod questions;
+mod report;
+mod row_of_others;
 mod rows;
+mod sending;
 mod serve;
 mod settings;
 mod setup;
@@ -38,6 +49,7 @@ pub(super) use self::carry::carried;
 pub(super) use self::core::{Admission, Ring};
 pub(super) use self::keeper::RingKeeper;
 pub(super) use self::lease_row::is_ring;
+pub use self::report::{LeaseStatus, MoveStatus, RangeStatus};
 pub(super) use self::setup::OpenRing;
 pub use self::setup::RingConfig;
 pub use self::status::{DifferenceStatus, MemberStatus, RingHandle, RingStatus};

@@ -288,7 +288,8 @@ impl Owner {
     ) -> Option<Option<Arc<User>>> {
         let login = self.login.get(|| self.front_end.own_login().ok(), Instant::now())?;
         let Some(login) = login else { return Some(None) };
-        let user = reactor_state.log_in(login, version).await;
+        let name = login.user.clone()?;
+        let user = reactor_state.log_in(&name, login, version).await;
         if user.is_err() {
             self.login.forget();
         }

@@ -12,6 +12,7 @@ use futures_channel::mpsc;
 use uuid::Uuid;
 
 use super::core::{DatabaseJob, Ring, member_id};
+use super::foreigners::Foreigners;
 use super::kept::KeptFile;
 use super::late_fills::LateFills;
 use super::rows::Newer;
@@ -21,7 +22,9 @@ use crate::config::LivePolicies;
 use crate::frontend::cql::CqlShared;
 use crate::frontend::cql::cached::state::CachedState;
 use crate::reactor::Bound;
-use crate::ring_link::{Receiver, Secrets, Transport, TransportConfig, TransportError};
+use crate::ring_link::{
+    OpenRequest, Receiver, Secrets, Transport, TransportConfig, TransportError,
+};
 
 /// The versions of the protocol that this build speaks.
 const VERSIONS: (u16, u16) = (1, 1);
@@ -128,6 +131,7 @@ impl OpenRing {
             ring: Arc::downgrade(&self.ring),
             login: Arc::default(),
             late_fills: Arc::default(),
+            foreigners: Foreigners::default(),
         });
         let metrics = &front_end.config.metrics;
         let transport = Transport::start_on(bound, config, &front_end.reactors, receiver, metrics)?;
@@ -143,10 +147,12 @@ struct Messages {
     ring: Weak<Ring>,
     login: Arc<OwnLogin>,
     late_fills: Arc<LateFills>,
+    foreigners: Foreigners,
 }
 
 impl Receiver for Messages {
-    fn message(&self, from: MemberId, bytes: &[u8]) {
+    /// What ends early drops the request, and the asker has its credit back.
+    fn message(&self, from: MemberId, bytes: &[u8], request: Option<OpenRequest>) {
         let Some(owner) = self.owner() else { return };
         let envelope = match Envelope::decode(bytes) {
             Ok(envelope) if envelope.from == from => envelope,
@@ -156,20 +162,20 @@ impl Receiver for Messages {
         };
         // The member does not hear them either.
         let is_from_us = owner.ring.is_from_us(&envelope);
+        if !is_from_us && owner.ring.is_of_another_ring(&envelope) {
+            self.foreigners.note(&owner.ring, from);
+        }
         match envelope.message {
             afterglow_ring::Message::Get { .. } | afterglow_ring::Message::Pull { .. }
                 if !is_from_us =>
             {
-                // The asker asks the database. It has its credit back.
-                if let Some(transport) = owner.ring.transport() {
-                    transport.answered(from, bytes.len());
-                }
+                // The asker asks the database.
             }
             afterglow_ring::Message::Get { wanted } => {
-                asked(owner, from, envelope.life, wanted, bytes.len());
+                asked(owner, (from, envelope.life), wanted, request);
             }
             afterglow_ring::Message::Pull { number, key } => {
-                pulled(owner, (from, envelope.life, number), key, bytes.len());
+                pulled(owner, (from, envelope.life, number), key, request);
             }
             _ => receive(&owner, envelope),
         }
@@ -219,14 +225,12 @@ fn pulled(
     owner: Owner,
     (from, life, number): (MemberId, afterglow_ring::Incarnation, u64),
     key: afterglow_ring::RowKey,
-    bytes: usize,
+    request: Option<OpenRequest>,
 ) {
     compio::runtime::spawn(async move {
         let cached = owner.pulled(&key).await;
-        owner.ring.say(from, afterglow_ring::Message::Pulled { to: life, number, cached });
-        if let Some(transport) = owner.ring.transport() {
-            transport.answered(from, bytes);
-        }
+        let pulled = afterglow_ring::Message::Pulled { to: life, number, cached };
+        owner.ring.answer(from, pulled, request);
     })
     .detach();
 }
@@ -234,19 +238,19 @@ fn pulled(
 /// Another instance wants rows.
 fn asked(
     owner: Owner,
-    from: MemberId,
-    life: afterglow_ring::Incarnation,
+    (from, life): (MemberId, afterglow_ring::Incarnation),
     wanted: Vec<(u64, afterglow_ring::RowKey)>,
-    bytes: usize,
+    mut request: Option<OpenRequest>,
 ) {
     compio::runtime::spawn(async move {
+        let mut left = wanted.len();
         for (number, key) in wanted {
             let answer = owner.answer(&key).await;
             let found = afterglow_ring::Message::Found { to: life, number, answer };
-            owner.ring.say(from, found);
-        }
-        if let Some(transport) = owner.ring.transport() {
-            transport.answered(from, bytes);
+            left -= 1;
+            // The last answer gives the credit back.
+            let request = request.take_if(|_| left == 0);
+            owner.ring.answer(from, found, request);
         }
     })
     .detach();

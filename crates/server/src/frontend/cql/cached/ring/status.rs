@@ -1,5 +1,6 @@
 //! What an operator is told of the ring.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use afterglow_ring::{Agreement, Difference, MemberEntry, Standing, differences};
 use serde::{Deserialize, Serialize};
 
 use super::core::{Ring, now};
+use super::report::{self, LeaseStatus, MoveStatus, RangeStatus, id_text};
 use super::setup::OpenRing;
 use crate::metrics::{RingFigures, RingMemberFigures};
 
@@ -49,6 +51,12 @@ pub struct RingStatus {
     pub differs: Vec<DifferenceStatus>,
     /// All members.
     pub members: Vec<MemberStatus>,
+    /// Shards that move or have moved a while ago, as far as this instance knows.
+    #[serde(default)]
+    pub moves: Vec<MoveStatus>,
+    /// Who owns which tokens, in their order; empty where it was not asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<RangeStatus>,
 }
 
 /// A setting of this instance that is not the ring's.
@@ -92,8 +100,17 @@ pub struct MemberStatus {
     pub state: String,
     /// Shards that it owns.
     pub shards: usize,
+    /// In how many ranges of tokens these are.
+    #[serde(default)]
+    pub ranges: usize,
+    /// What this instance knows of its lease.
+    #[serde(default)]
+    pub lease: LeaseStatus,
     /// Whether there is a link to it. None for this instance.
     pub linked: Option<bool>,
+    /// Why no link could be made to its address when that was last tried, where there is none.
+    #[serde(default)]
+    pub link_error: Option<String>,
     /// Settings in which it differs from the ring's eldest member.
     #[serde(default)]
     pub differs: Vec<String>,
@@ -117,7 +134,18 @@ impl RingHandle {
 
     /// The ring as this instance sees it.
     pub fn status(&self) -> RingStatus {
-        self.ring.status(&self.name)
+        let mut status = self.ring.status(&self.name);
+        self.ring.add_report(&mut status);
+        status
+    }
+
+    /// The same, with all ranges of tokens.
+    pub fn status_with_ranges(&self) -> RingStatus {
+        let map = self.ring.map();
+        RingStatus {
+            ranges: map.map_or_else(Vec::new, |map| report::ranges(&map)),
+            ..self.status()
+        }
     }
 
     /// The same for pages and metrics: none once the ring has ended. It does not keep the ring.
@@ -190,9 +218,11 @@ impl Ring {
         let (drifting, _) = self.drifting();
         let member = |entry: &MemberEntry| {
             let id = entry.identity.id;
-            let linked = links.iter().any(|link| link.id == id && link.links > 0);
+            let link = links.iter().find(|link| link.id == id);
+            let linked = link.is_some_and(|link| link.links > 0);
+            let link_error = link.filter(|_| !linked).and_then(|link| link.last_error.clone());
             MemberStatus {
-                id: format!("{:016x}", id.0),
+                id: id_text(id),
                 address: entry.profile.address.clone(),
                 zone: entry.profile.zone.clone(),
                 weight: entry.profile.weight,
@@ -202,7 +232,10 @@ impl Ring {
                     Standing::Accused => "accused".to_owned(),
                 },
                 shards: map.as_ref().map_or(0, |map| map.owned_by(id).count()),
+                ranges: 0,
+                lease: LeaseStatus::default(),
                 linked: (id != self.me()).then_some(linked),
+                link_error,
                 clock_drifts: drifting.contains(&id),
                 differs: differences(&entry.profile.settings, of_ring)
                     .into_iter()
@@ -216,7 +249,7 @@ impl Ring {
         };
         RingStatus {
             name: name.to_owned(),
-            me: format!("{:016x}", self.me().0),
+            me: id_text(self.me()),
             version: map.as_ref().map_or(0, |map| map.version),
             lease_ms: self.lease_end().saturating_sub(now()) / 1_000,
             confirmed_ms: self.since_confirmed().map(|time| time / 1_000),
@@ -228,6 +261,34 @@ impl Ring {
             unowned: map.as_ref().map_or(self.config().shards, |map| unowned(map)),
             differs: self.differences().map(|(_, all)| all).unwrap_or_default(),
             members,
+            moves: Vec::new(),
+            ranges: Vec::new(),
+        }
+    }
+
+    /// Adds leases, numbers of ranges and moves to what is known of the members.
+    fn add_report(&self, status: &mut RingStatus) {
+        let mut report = self.report();
+        let mut counts = BTreeMap::new();
+        if let Some(map) = self.map() {
+            report.look_ahead(&map);
+            counts = report::counts(&map);
+        }
+        status.moves = report.moves.iter().map(MoveStatus::of).collect();
+        let leases: BTreeMap<_, _> =
+            report.leases.iter().map(|lease| (id_text(lease.id), lease)).collect();
+        let own = LeaseStatus {
+            bound_ms: Some(status.lease_ms),
+            database_ms: status.confirmed_ms,
+            ..LeaseStatus::default()
+        };
+        for member in &mut status.members {
+            member.ranges = counts.get(&member.id).copied().unwrap_or(0);
+            member.lease = match leases.get(&member.id) {
+                Some(lease) => LeaseStatus::of(lease),
+                None if member.id == status.me => own.clone(),
+                None => LeaseStatus::default(),
+            };
         }
     }
 }

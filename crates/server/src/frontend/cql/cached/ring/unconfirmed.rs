@@ -25,14 +25,14 @@ pub fn reason(
 ) -> Option<String> {
     let map = match read {
         Ok(map) => map,
-        Err(error) => return Some(error.to_string()),
+        Err(error) => return Some(error.with_remedy()),
     };
     let why = match loss {
         Some(MapLoss::Emptied) => {
             "somebody has emptied `afterglow.ring`, or made it anew: stop all members and start them again"
         }
         Some(MapLoss::Older) => {
-            "the database has an older map of the ring than this instance, as after a restore: if other members have a lease start this one again; otherwise run `TRUNCATE afterglow.ring`, stop all members and start them again"
+            "the database has an older map of the ring than this instance, as after a restore: if other members have a lease start this one again; otherwise run `TRUNCATE afterglow.ring`, which empties the maps of all rings over this database, stop all their members and start them again"
         }
         None if known && map.entry(me).is_none() => "the ring's map does not have this instance",
         None => return None,
@@ -117,10 +117,23 @@ mod tests {
         assert!(older.as_deref().is_some_and(|why| why.contains("TRUNCATE")), "{older:?}");
         assert!(reason(&others, me, true, None).is_some_and(|why| why.contains("does not have")));
         assert_eq!(reason(&others, me, false, None), None, "it joins");
-        let refused =
-            Err(MapRowError::Refused(ErrorCode::Invalid, "unconfigured table ring".to_owned()));
-        assert!(
-            reason(&refused, me, true, None).is_some_and(|why| why.contains("unconfigured table"))
-        );
+    }
+
+    #[test]
+    fn a_map_that_cannot_be_read_is_a_reason_with_a_remedy() {
+        use afterglow_ring::Malformed::{Short, Version};
+        let refused = |code| MapRowError::Refused(code, "it says so".to_owned());
+        for (error, said, remedy) in [
+            (refused(ErrorCode::Invalid), "it says so", "start them again"),
+            (refused(ErrorCode::Unavailable), "it says so", "ALTER KEYSPACE"),
+            (MapRowError::Malformed(Version), "a newer format", "Upgrade this instance"),
+            (MapRowError::Malformed(Short), "end too early", "TRUNCATE afterglow.ring"),
+            (MapRowError::Shards(16, 4_096), "has 16 shards", "--ring-name"),
+        ] {
+            let why = reason(&Err(error), MemberId(1), true, None).unwrap();
+            assert!(why.contains(said) && why.contains(remedy), "{why}");
+        }
+        let silent = reason(&Err(MapRowError::NoAnswer), MemberId(1), true, None);
+        assert_eq!(silent.as_deref(), Some("no node of the database has answered"));
     }
 }

@@ -10,6 +10,7 @@
 //! counts as one of unknown outcome.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use afterglow_ring::{Member, Scope, WriteResult};
 use afterglow_rowcache::write_scope::WriteScope;
@@ -49,9 +50,28 @@ impl RingWrite {
         RingWrite { ring: ring.clone(), client, events, number: None }
     }
 
+    /// What the member says next. It gives up itself after [`Config::write`], but only while time
+    /// passes for it: its keeper may hang, in a call of the system perhaps. Then it is made to.
+    ///
+    /// [`Config::write`]: afterglow_ring::Config::write
+    async fn event(&mut self) -> Option<WriteEvent> {
+        if let Ok(event) = self.events.try_recv() {
+            return Some(event);
+        }
+        let config = self.ring.config();
+        let longest = Duration::from_micros(config.write + config.lease);
+        match compio::time::timeout(longest, self.events.next()).await {
+            Ok(event) => event,
+            Err(_) => {
+                self.ring.refuse_waiting(config.write);
+                None
+            }
+        }
+    }
+
     /// Waits until it may be sent. False: it cannot be for now, and nothing was sent.
     pub async fn permitted(&mut self) -> bool {
-        match self.events.next().await {
+        match self.event().await {
             Some(WriteEvent::Permitted(number)) => {
                 self.number = Some(number);
                 true
@@ -63,7 +83,7 @@ impl RingWrite {
     /// Takes the database's answer.
     pub async fn finish(mut self, result: WriteResult) -> Verdict {
         self.written(result);
-        match self.events.next().await {
+        match self.event().await {
             Some(WriteEvent::Acknowledged) => Verdict::Acknowledged,
             // The database has said itself what failed.
             _ if matches!(

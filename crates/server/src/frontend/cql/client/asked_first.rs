@@ -10,28 +10,46 @@
 //!    database may refuse it still: other errors depend on the schema, and on the size of the text.
 //!
 //! Texts in a BATCH are not asked about, nor are long ones.
+//!
+//! A text that begins with USE is never sent, unless it is a plain one ([`refuse_use`]).
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode};
 use afterglow_cql::message::{Prepare, Request as Message};
+use afterglow_cql::response::ErrorBody;
 use afterglow_rowcache::write_scope::WriteScope;
 
-use super::super::{Operation, Request};
+use crate::frontend::cql::client::request::{Operation, Request};
+use crate::frontend::cql::cluster::answer::error_code;
 use crate::frontend::cql::cluster::error::CallError;
-use crate::frontend::cql::error_code;
 use crate::metrics::Path;
 
 /// Longer texts are not asked about: servers keep no statement that is too long.
 const LONGEST: usize = 64 << 10;
 
 /// Whether the database is to be asked about a request that touches this.
-pub(super) fn is_due(request: &Request, touched: &WriteScope) -> bool {
-    let is_query = matches!(request.asked, Operation::Query(_));
-    touched.doubtful && is_query && request.body.len() <= LONGEST
+pub(in crate::frontend::cql) fn is_due(request: &Request, touched: &WriteScope) -> bool {
+    touched.doubtful && may_be_asked_about(request)
+}
+
+fn may_be_asked_about(request: &Request) -> bool {
+    matches!(request.asked, Operation::Query(_)) && request.body.len() <= LONGEST
+}
+
+/// Answers a text that begins with USE and is no plain one, which is never executed: a connection
+/// that clients share would leave their keyspace, and one of the client's own the keyspace that we
+/// know of. The database may say first what is wrong with it.
+pub(super) async fn refuse_use(request: Request) {
+    let asked = if may_be_asked_about(&request) { pass(request).await } else { Some(request) };
+    let Some(request) = asked else { return };
+    request.into_responder().error(&ErrorBody::new(
+        ErrorCode::Invalid,
+        "Afterglow takes USE with the name of a keyspace and nothing else",
+    ));
 }
 
 /// Asks about the text. Gives the request back, unless its client has its answer.
-pub(super) async fn pass(request: Request) -> Option<Request> {
+pub(in crate::frontend::cql) async fn pass(request: Request) -> Option<Request> {
     match prepare(&request).await {
         Ok(answer) if !ends(&answer) => Some(request),
         Ok(answer) => {
