@@ -152,6 +152,8 @@ mod tests {
         let shown = text(&status);
         assert!(shown.contains("  NOTHING CHANGES: the database refuses"), "{shown}");
         assert!(shown.contains("no MODIFY permission\n"), "{shown}");
+        status.lack = Some("replicas on 1 of 3 nodes".to_owned());
+        assert!(text(&status).contains("  REPLICAS: replicas on 1 of 3 nodes\n"));
         status.lease_ms = 0;
         status.unowned = 3;
         let shown = text(&status);

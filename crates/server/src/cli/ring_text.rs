@@ -36,6 +36,9 @@ pub(super) fn text(status: &RingStatus) -> String {
     if let Some(why) = &status.refusal {
         let _ = writeln!(out, "  NOTHING CHANGES: the database refuses to change the map: {why}");
     }
+    if let Some(lack) = &status.lack {
+        let _ = writeln!(out, "  REPLICAS: {lack}");
+    }
     if let Some(shards) = status.owned().filter(|_| status.leaving) {
         let _ = writeln!(out, "  LEAVES THE RING: {shards} shards are still its own");
     }
@@ -202,6 +205,7 @@ pub(super) mod fixtures {
             unowned: 0,
             trouble: None,
             refusal: None,
+            lack: None,
             differs: Vec::new(),
             members: Vec::new(),
             moves: Vec::new(),

@@ -14,10 +14,11 @@ use afterglow_cql::response::{ErrorBody, ErrorDetail};
 use afterglow_loadgen::cql::{ConnectOptions, Connection, CqlError};
 use afterglow_ring::Map;
 use afterglow_testkit::fake_backend::FakeBackend;
+use tempfile::TempDir;
 
 use crate::logged::{keep_log, logged};
 use crate::node::{
-    Client, Node, database, database_that_may_be_mute, direct, furnished, wait_until,
+    Client, Node, Setup, database, database_that_may_be_mute, direct, furnished, wait_until,
 };
 use crate::ring_world::World;
 
@@ -113,6 +114,29 @@ fn a_member_says_that_its_map_is_on_fewer_nodes_than_it_could_be() {
     world.settle();
     let said = ["has replicas on 1 of 5 nodes", "'datacenter1': 2}", "nodetool repair --full"];
     wait_until("it says that", || logged(&said) == 1);
+    let status = || world.node(0).ring().status().lack;
+    wait_until("its status says so", || status().is_some_and(|lack| says(&lack, &said)));
+    let afterglow = "ALTER KEYSPACE afterglow WITH replication = \
+                     {'class': 'NetworkTopologyStrategy', 'datacenter1': 3}";
+    direct(&world.database, afterglow);
+    wait_until("it lacks nothing then", || status().is_none());
+}
+
+/// As where an instance without a ring was there before its cluster grew.
+#[test]
+fn an_instance_alone_says_that_its_lease_is_on_fewer_nodes_than_it_could_be() {
+    keep_log();
+    let database = database();
+    let _others: Vec<FakeBackend> = (0..5).map(|_| database.join().unwrap()).collect();
+    let directory = TempDir::new().unwrap();
+    let node = Setup::new(directory.path(), &database, "ks.*=exclusive").start();
+    let said = ["has replicas on 1 of 6 nodes", "the lease ends", "nodetool repair --full"];
+    wait_until("it says that", || logged(&said) == 1);
+    node.stop();
+}
+
+fn says(text: &str, parts: &[&str]) -> bool {
+    parts.iter().all(|part| text.contains(part))
 }
 
 /// As where the keyspace is to have more replicas than there are nodes.

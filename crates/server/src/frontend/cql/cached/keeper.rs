@@ -7,12 +7,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use afterglow_cql::message::Consistency;
-use afterglow_cql::plan::SchemaView;
 use afterglow_rowcache::claims::Claims;
 use afterglow_rowcache::clock::Millis;
 use afterglow_rowcache::lease::{
-    Answer, Before, CREATE_TABLE, Change, LeaseRow, Next, READ_SETTLED, Request, create_keyspace,
-    release_cql, settled_cql,
+    Answer, Before, CREATE_TABLE, Change, LeaseRow, Next, READ_SETTLED, Request, release_cql,
+    settled_cql,
 };
 use futures_channel::oneshot;
 use futures_util::FutureExt;
@@ -20,6 +19,7 @@ use uuid::Uuid;
 
 use super::super::{Backend, Cluster, CqlShared, LeftNodes, NodeId};
 use super::FillWaiter;
+use super::own_keyspace::{self, Lack};
 use super::own_query::{NoResult, call, execute, query, remedy};
 use super::ring::is_ring;
 use super::schema_change::note_tables_again;
@@ -34,8 +34,6 @@ const RECONNECT: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(50);
 /// Reasons that are told before the database answers again.
 const MOST_TOLD: usize = 8;
-/// Replicas of the lease row, where there are as many nodes.
-const REPLICAS: usize = 3;
 
 /// The keeper's state.
 pub(super) struct Keeper {
@@ -57,6 +55,8 @@ pub(super) struct Keeper {
     holder: Option<Uuid>,
     /// What was told of why the lease cannot be had, since the database last answered.
     troubles: Vec<NoResult>,
+    /// What the lease's keyspace lacks of replicas, which was told.
+    lack: Option<Lack>,
 }
 
 /// What the database has told of its lightweight transactions.
@@ -94,6 +94,7 @@ impl Keeper {
             connect_at: 0,
             holder: None,
             troubles: Vec::new(),
+            lack: None,
         }
     }
 
@@ -212,6 +213,19 @@ impl Keeper {
         }
     }
 
+    /// Tells that the lease hangs on fewer replicas than there are nodes for.
+    fn tell_lack(&mut self, data_center: &str) {
+        let lack = own_keyspace::lack(&self.front_end, data_center).filter(Lack::is_everywhere);
+        if self.lack == lack {
+            return;
+        }
+        if let Some(lack) = &lack {
+            let leads_to = "the lease ends, and `exclusive` tables pass through";
+            tracing::warn!("{}", lack.text(leads_to));
+        }
+        self.lack = lack;
+    }
+
     /// Runs one transaction of the lease.
     async fn ask(&mut self, backend: &Backend, request: Request) -> Result<Answer, NoResult> {
         const DAMAGED: &str = "the row of the lease cannot be read";
@@ -248,8 +262,10 @@ impl Keeper {
                 self.front_end.connect_own(version, &self.left, None, metrics).await.ok();
         }
         let backend = self.connection.as_ref()?.0.clone();
-        if let Some(data_center) = &*self.shared.data_center.read() {
-            self.claims.set_data_center(data_center);
+        let data_center = self.shared.data_center.read().clone();
+        if let Some(data_center) = data_center {
+            self.claims.set_data_center(&data_center);
+            self.tell_lack(&data_center);
         }
         if !self.cluster_checked {
             let name = self.shared.cluster.read().clone()?;
@@ -281,19 +297,11 @@ impl Keeper {
 
     /// Makes the lease's table where the schema does not have it.
     async fn prepare(&mut self, backend: &Backend) -> Result<(), NoResult> {
-        if self.front_end.schema.current().table("afterglow", "lease").is_none() {
-            let local =
-                query(backend, "SELECT data_center FROM system.local", Consistency::One).await?;
-            let dc = local.rows().next().and_then(|row| row.text("data_center"));
-            let dc = dc.ok_or("system.local does not name the node's data centre")?;
-            let peers =
-                query(backend, "SELECT data_center FROM system.peers", Consistency::One).await?;
-            let neighbours =
-                peers.rows().filter(|row| row.text("data_center").as_ref() == Some(&dc)).count();
-            let keyspace = create_keyspace(&dc, REPLICAS.min(neighbours + 1));
-            execute(backend, &keyspace, Consistency::One).await?;
-            execute(backend, CREATE_TABLE, Consistency::One).await?;
-        }
+        let local =
+            query(backend, "SELECT data_center FROM system.local", Consistency::One).await?;
+        let dc = local.rows().next().and_then(|row| row.text("data_center"));
+        let dc = dc.ok_or("system.local does not name the node's data centre")?;
+        own_keyspace::make(&self.front_end, backend, &dc, &[("lease", CREATE_TABLE)]).await?;
         self.prepared = true;
         Ok(())
     }

@@ -35,6 +35,7 @@ mod miss;
 mod names;
 mod newest;
 mod outcome;
+mod own_keyspace;
 mod own_query;
 mod policies;
 mod read;

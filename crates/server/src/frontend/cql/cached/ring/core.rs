@@ -92,6 +92,8 @@ pub struct Ring {
     trouble: Mutex<Option<String>>,
     /// Why the database refuses to change the map, if it does.
     refusal: Mutex<Option<String>>,
+    /// What the keyspace of the map lacks of replicas, if it does.
+    lack: Mutex<Option<String>>,
 }
 
 struct Locked {
@@ -161,6 +163,7 @@ impl Ring {
             admission: AtomicU8::new(Admission::Unknown as u8),
             trouble: Mutex::default(),
             refusal: Mutex::default(),
+            lack: Mutex::default(),
         })
     }
 
@@ -252,6 +255,16 @@ impl Ring {
     /// Why the database refuses to change the map, if it does.
     pub fn refusal(&self) -> Option<String> {
         self.refusal.lock().clone()
+    }
+
+    /// Notes what the keyspace of the map lacks of replicas, if it does.
+    pub fn note_lack(&self, lack: Option<String>) {
+        *self.lack.lock() = lack;
+    }
+
+    /// What the keyspace of the map lacks of replicas, if it does.
+    pub fn lack(&self) -> Option<String> {
+        self.lack.lock().clone()
     }
 
     /// See [`Member::has_twin`].

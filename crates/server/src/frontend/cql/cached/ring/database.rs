@@ -7,25 +7,22 @@
 //! [`Config::transaction`]: afterglow_ring::Config
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::message::Consistency;
-use afterglow_cql::plan::SchemaView;
 use afterglow_ring::{Map, TransactionResult};
-use afterglow_rowcache::lease::{CREATE_TABLE, create_keyspace};
+use afterglow_rowcache::lease::CREATE_TABLE;
 use uuid::Uuid;
 
 use super::core::now;
 use super::lasting::Lasting;
 use super::lease_row::{self, LeaseRowState};
 use super::map_row::{self, MapRowError, RingName};
-use crate::frontend::cql::cached::own_query::{
-    NoResult, execute, lacks_nodes, query, remedy, stays,
-};
+use crate::frontend::cql::cached::own_keyspace::{self, Lack};
+use crate::frontend::cql::cached::own_query::{NoResult, lacks_nodes, query, remedy, stays};
 use crate::frontend::cql::cached::state::CachedState;
 use crate::frontend::cql::{Backend, Cluster, CqlShared, LeftNodes, NodeId};
 use crate::metrics::BackendMetrics;
@@ -36,10 +33,6 @@ const RETRY: Duration = Duration::from_millis(500);
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Asks a node in which data centre it is.
 const WHERE_IT_IS: &str = "SELECT data_center FROM system.local WHERE key='local'";
-/// Replicas of the ring's row, where there are as many nodes.
-const REPLICAS: usize = 3;
-/// How `SimpleStrategy` calls its number of replicas.
-const FACTOR: &str = "replication_factor";
 
 /// The connection for transactions.
 pub struct Database {
@@ -71,10 +64,8 @@ pub struct Database {
     refusal: RefCell<Option<RefusedChange>>,
     /// The reason why the tables cannot be made was told.
     told_tables: Cell<bool>,
-    /// The keyspace has no replicas in our data centre, which was told.
-    lacks_replicas: Cell<bool>,
-    /// The number of replicas that was told since it is too low.
-    told_few: Cell<Option<usize>>,
+    /// What the keyspace lacks of replicas, which was told.
+    lack: RefCell<Option<Lack>>,
     /// The last node that was tried is in another data centre, which was told.
     told_elsewhere: Cell<bool>,
 }
@@ -130,8 +121,7 @@ impl Database {
             refused_read: RefCell::default(),
             refusal: RefCell::default(),
             told_tables: Cell::new(false),
-            lacks_replicas: Cell::new(false),
-            told_few: Cell::new(None),
+            lack: RefCell::default(),
             told_elsewhere: Cell::new(false),
         }
     }
@@ -381,148 +371,39 @@ impl Database {
     }
 
     /// Whether the keyspace, as far as it is known, has replicas in our data centre. Transactions
-    /// at LOCAL_SERIAL need them. Who came first has made it for its own data centre alone.
+    /// at LOCAL_SERIAL need them. Fewer than there are nodes for are told: what holds the map is a
+    /// point of failure for the whole ring.
     fn has_replicas(&self, data_center: &str) -> bool {
-        let schema = self.front_end.schema.current();
-        let Some(known) = schema.replication("afterglow") else { return true };
-        let lacks = lacks_replicas(known, data_center);
-        if self.lacks_replicas.replace(lacks) != lacks && lacks {
-            let replicas = self.front_end.nodes_in(data_center).clamp(1, REPLICAS);
-            let mend = with_replicas(known, data_center, replicas);
-            tracing::error!(
-                "the keyspace `afterglow` has no replicas in data centre {data_center}, so no ring forms there: run {mend}, then `nodetool repair --full afterglow` on each node of {data_center}"
-            );
+        let lack = own_keyspace::lack(&self.front_end, data_center);
+        let has = lack.as_ref().is_none_or(|lack| !lack.is_total());
+        if self.lack.borrow().as_ref() != lack.as_ref() {
+            match &lack {
+                Some(lack) if lack.is_total() => tracing::error!("{}", lack_text(lack)),
+                Some(lack) => tracing::warn!("{}", lack_text(lack)),
+                None => {}
+            }
+            self.lack.replace(lack);
         }
-        if !lacks {
-            self.warn_of_few_replicas(known, data_center);
-        }
-        !lacks
+        has
     }
 
-    /// Says so where nodes could hold the map that do not: what holds it now is a point of failure
-    /// for the whole ring. Clusters grow, and a node may not know the others yet when the keyspace
-    /// is made.
-    fn warn_of_few_replicas(&self, known: &BTreeMap<String, String>, data_center: &str) {
-        let nodes = self.front_end.nodes_in(data_center);
-        let few = too_few(known, data_center, nodes);
-        let Some(replicas) = few.filter(|_| self.told_few.replace(few) != few) else { return };
-        let mend = with_replicas(known, data_center, replicas + 1);
-        tracing::warn!(
-            "the keyspace `afterglow` has replicas on {replicas} of {nodes} nodes of data centre {data_center}: without a majority of them the ring cannot change its map, and after a death nobody takes over. Run {mend}, then `nodetool repair --full afterglow` on each node of {data_center}; start no instance before that has ended"
-        );
+    /// What the keyspace lacks of replicas, if it does.
+    pub fn lack(&self) -> Option<String> {
+        self.lack.borrow().as_ref().map(lack_text)
     }
 
     /// Makes the tables where the schema does not have them.
     async fn prepare(&self, on: &Connection) -> Result<(), NoResult> {
-        let schema = self.front_end.schema.current();
-        if schema.table("afterglow", "ring").is_none()
-            || schema.table("afterglow", "lease").is_none()
-        {
-            let (backend, data_center) = (&on.backend, &on.name.data_center);
-            let peers =
-                query(backend, "SELECT data_center FROM system.peers", Consistency::One).await?;
-            let near = |row: &crate::frontend::cql::FetchedRow<'_>| {
-                row.text("data_center").as_ref() == Some(data_center)
-            };
-            let neighbours = peers.rows().filter(near).count();
-            let keyspace = create_keyspace(data_center, REPLICAS.min(neighbours + 1));
-            for text in [keyspace.as_str(), CREATE_TABLE, map_row::CREATE_TABLE] {
-                execute(backend, text, Consistency::One).await?;
-            }
-        }
+        let tables = [("lease", CREATE_TABLE), ("ring", map_row::CREATE_TABLE)];
+        own_keyspace::make(&self.front_end, &on.backend, &on.name.data_center, &tables).await?;
         self.prepared.set(true);
         Ok(())
     }
 }
 
-/// How many replicas a keyspace of this replication has in a data centre. `SimpleStrategy` does not
-/// look at data centres. `None` where it cannot be told.
-fn replicas_in(replication: &BTreeMap<String, String>, data_center: &str) -> Option<usize> {
-    let class = replication.get("class")?;
-    if class.ends_with("SimpleStrategy") {
-        return replication.get(FACTOR)?.parse().ok();
-    }
-    let by_center = class.ends_with("NetworkTopologyStrategy");
-    by_center.then(|| replication.get(data_center).map_or(Some(0), |n| n.parse().ok()))?
-}
-
-/// Whether a keyspace of this replication has no replica in a data centre.
-fn lacks_replicas(replication: &BTreeMap<String, String>, data_center: &str) -> bool {
-    replicas_in(replication, data_center) == Some(0)
-}
-
-/// How many replicas a keyspace of this replication has in a data centre of so many nodes, if it
-/// has some, fewer than [`REPLICAS`], and there are nodes for more. `None` too where it cannot be
-/// told.
-fn too_few(
-    replication: &BTreeMap<String, String>,
-    data_center: &str,
-    nodes: usize,
-) -> Option<usize> {
-    let replicas = replicas_in(replication, data_center)?;
-    (1..REPLICAS.min(nodes)).contains(&replicas).then_some(replicas)
-}
-
-/// The statement that gives the keyspace replicas in that data centre too.
-fn with_replicas(
-    replication: &BTreeMap<String, String>,
-    data_center: &str,
-    replicas: usize,
-) -> String {
-    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
-    let mut centers: Vec<_> = replication
-        .iter()
-        .filter(|(name, _)| !["class", FACTOR, data_center].contains(&name.as_str()))
-        .map(|(name, replicas)| format!("{}: {replicas}", quoted(name)))
-        .collect();
-    centers.push(format!("{}: {replicas}", quoted(data_center)));
-    centers.sort();
-    format!(
-        "ALTER KEYSPACE afterglow WITH replication = {{'class': 'NetworkTopologyStrategy', {}}}",
-        centers.join(", ")
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Settings of a keyspace.
-    fn of(settings: &[(&str, &str)]) -> BTreeMap<String, String> {
-        settings.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
-    }
-
-    #[test]
-    fn fewer_replicas_than_there_are_nodes_for_are_found() {
-        let class = ("class", "org.apache.cassandra.locator.NetworkTopologyStrategy");
-        let here = |replicas| of(&[class, ("here", replicas)]);
-        assert_eq!(too_few(&here("1"), "here", 1), None);
-        assert_eq!(too_few(&here("1"), "here", 2), Some(1));
-        assert_eq!(too_few(&here("2"), "here", 2), None);
-        assert_eq!(too_few(&here("2"), "here", 9), Some(2));
-        assert_eq!(too_few(&here("3"), "here", 9), None);
-        assert_eq!(too_few(&here("1"), "there", 9), None);
-        assert_eq!(too_few(&here("3/1"), "here", 9), None);
-        let simple = of(&[("class", "SimpleStrategy"), (FACTOR, "1")]);
-        assert_eq!(too_few(&simple, "here", 3), Some(1));
-        assert_eq!(
-            with_replicas(&simple, "here", 2),
-            "ALTER KEYSPACE afterglow WITH replication = {'class': 'NetworkTopologyStrategy', \
-             'here': 2}"
-        );
-    }
-
-    #[test]
-    fn a_data_center_without_replicas_is_found_and_the_statement_gives_it_some() {
-        let class = ("class", "org.apache.cassandra.locator.NetworkTopologyStrategy");
-        let known = of(&[class, ("here", "3"), ("gone", "0")]);
-        assert!(!lacks_replicas(&known, "here"));
-        assert!(lacks_replicas(&known, "there") && lacks_replicas(&known, "gone"));
-        assert!(!lacks_replicas(&of(&[("class", "SimpleStrategy")]), "there"));
-        assert_eq!(
-            with_replicas(&of(&[class, ("here", "3")]), "it's there", 2),
-            "ALTER KEYSPACE afterglow WITH replication = {'class': 'NetworkTopologyStrategy', \
-             'here': 3, 'it''s there': 2}"
-        );
-    }
+fn lack_text(lack: &Lack) -> String {
+    lack.text(match lack.is_total() {
+        true => "no ring forms there",
+        false => "the ring cannot change its map, and after a death nobody takes over",
+    })
 }

@@ -453,6 +453,7 @@ async fn run_jobs(
                     let (known, map) = (ring.map().is_some(), read.as_ref().ok().cloned());
                     ring.with(|member, io| member.map_read(id, map, io));
                     ring.note_trouble(reason(&read, ring.me(), known, ring.map_loss()));
+                    ring.note_lack(database.lack());
                 }
                 DatabaseJob::Transact { id, map } => {
                     let result = database.transact(&map).await;

@@ -34,7 +34,8 @@ pub struct MoveStatus {
     /// `to come`: by the map, with all that are under way; `asked for`: by this instance; `handed
     /// over`: by this instance, and nobody answers for them; `pulled`: they are this instance's,
     /// and it asks the old owner for rows that it misses; `weak`: they are this instance's, and
-    /// rows live a minute at most or are not cached, for what the old owner may have written.
+    /// rows live a minute at most or are not cached: for what the old owner may have written, or
+    /// for more holds than are remembered.
     pub step: String,
     /// How long this goes on for the last of them, where that is known.
     pub left_ms: Option<u64>,

@@ -41,6 +41,9 @@ pub struct RingStatus {
     /// nobody gets the rows of who dies.
     #[serde(default)]
     pub refusal: Option<String>,
+    /// What the keyspace `afterglow` lacks of replicas in this data centre, and what mends it.
+    #[serde(default)]
+    pub lack: Option<String>,
     /// Shards of the ring.
     pub shards: usize,
     /// Shards that nobody owns.
@@ -257,6 +260,7 @@ impl Ring {
             gave_up_leaving: self.has_given_up_leaving(),
             trouble: self.trouble(),
             refusal: self.refusal(),
+            lack: self.lack(),
             shards: self.config().shards,
             unowned: map.as_ref().map_or(self.config().shards, |map| unowned(map)),
             differs: self.differences().map(|(_, all)| all).unwrap_or_default(),
