@@ -120,7 +120,7 @@ fn explain(loaded: &Loaded) -> String {
     let _ = writeln!(
         text,
         "\n# SIGHUP puts changes of {} in force; all else needs a restart.",
-        reload.join(" and ")
+        reload.join(", ")
     );
     text
 }

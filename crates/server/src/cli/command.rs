@@ -18,7 +18,7 @@ const MAIN_HELP: &str = "\
 Examples:
   afterglow serve
   afterglow serve --cql 127.0.0.1:9043 --backend 127.0.0.1:9042
-  afterglow check-config /etc/afterglow.toml
+  afterglow check-config /etc/afterglow/afterglow.toml
   afterglow inspect /var/lib/afterglow
   afterglow size --objects 1e9 --object-size 300
   afterglow explain --schema shop.cql 'SELECT name FROM shop.items WHERE id = ?'
@@ -35,7 +35,9 @@ have a unit (256MiB, 4GiB, 100GB), and so have durations (250ms, 60s, 3h). `afte
 --example` prints a file with every key. `afterglow check-config FILE` explains a file.
 
 SIGTERM and SIGINT finish the requests in flight, write the cache out and end. A second signal \
-ends at once. SIGHUP reads the file again and applies table-policy and log-level.
+ends at once, with status 1. SIGHUP reads the file again and applies memory, \
+memcache-connections, memcache-idle-timeout, table-policy and log-level. It also reads \
+certificates, users and the secret of the ring again.
 
 Without any option the memcached front end is open on 127.0.0.1:11211, with 1GiB of flash in \
 ./afterglow-data.
@@ -130,7 +132,7 @@ fn inspect() -> Command {
         .arg(Arg::new("DIR").required(true).help("The data directory"))
         .arg(
             Arg::new("flash").long("flash").value_name("PATH").action(ArgAction::Append).help(
-                "The devices, if flash is not in the data directory. Repeatable, in the order of `serve`",
+                "The devices, if flash is not in the data directory. Repeatable, in any order unless an earlier build made the cache",
             ),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print it as JSON"))

@@ -24,7 +24,10 @@ pub(super) const TOWARDS_DATABASE: [(&str, &str); 5] = [
     ("backend-credentials", "File with `username` and `password`, as `afterglow serve` takes it"),
     ("backend-tls-ca", "Speak TLS to the database, which must have a certificate of this CA (PEM)"),
     ("backend-tls-cert", "The certificate chain (PEM) to show a database that asks for one"),
-    ("backend-tls-key", "The key of --backend-tls-cert (PEM), of mode 0600"),
+    (
+        "backend-tls-key",
+        "The key of --backend-tls-cert (PEM). Only its owner may read it (mode 0600)",
+    ),
     (
         "backend-tls-verify-host-name",
         "Whether the certificate must name the host that is connected to [default: true]",

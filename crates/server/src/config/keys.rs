@@ -78,10 +78,11 @@ const OTHERS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "FILE",
         example: "/etc/afterglow/credentials",
-        help: "File of mode 0600 with the keys `username` and `password`, for a database that \
-               requires authentication. Afterglow reads the schema and keeps the lease as this \
-               user. Clients log in as themselves. Without the file such a database is not \
-               cached",
+        help: "File with the keys `username` and `password`, for a database that requires \
+               authentication. Afterglow reads the schema and keeps the lease as this user. \
+               Clients log in as themselves. Without the file such a database is not cached. Only \
+               its owner may read it (mode 0600), or it is root's with mode 0440 and the server's \
+               group",
         live: false,
         set: |c, v| {
             let mut path = PathBuf::new();
@@ -372,9 +373,10 @@ const OTHERS: &[SettingKey] = &[
         shape: Shape::Switch,
         value_name: "true|false",
         example: "false",
-        help: "Start with an empty cache if the existing one has other flash: another size, \
-               number or order of devices. Without it such a start is refused. It discards \
-               nothing else",
+        help: "Start with an empty cache if a flash device has another size than the cache was \
+               made with. Without it such a start is refused. It discards nothing else. Devices \
+               may be added, removed and reordered without it, unless an earlier build made the \
+               cache",
         live: false,
         set: |c, v| put_switch(&mut c.discard_cache, v),
         get: |c| one(c.discard_cache),

@@ -152,7 +152,7 @@ label! {
         Option => "option",
         /// The statement was not understood; counted as a write too unless it is provably a read.
         NotUnderstood => "not_understood",
-        /// Caching was switched off for a time (the control connection is lost, say).
+        /// The table is not cached for a time (a write that may touch all of it is under way, say).
         Suspended => "suspended",
     }
 }

@@ -26,8 +26,9 @@ pub(super) const KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "FILE",
         example: "/etc/afterglow/ring-secret",
-        help: "File of mode 0600 with the secret that all instances of the ring share, 32 bytes at \
-               least: `head -c 32 /dev/urandom | base64 > FILE`",
+        help: "File with the secret that all instances of the ring share, 32 bytes at least: `head \
+               -c 32 /dev/urandom | base64 > FILE`. Only its owner may read it (mode 0600), or it \
+               is root's with mode 0440 and the server's group",
         live: false,
         set: |c, v| put_optional_path(&mut c.ring_secret, v),
         get: |c| paths(c.ring_secret.as_ref()),

@@ -24,7 +24,8 @@ pub(super) const KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "FILE",
         example: "/etc/afterglow/cql-key.pem",
-        help: "The key of --cql-tls-cert (PEM), of mode 0600. SIGHUP reads it again",
+        help: "The key of --cql-tls-cert (PEM). Only its owner may read it (mode 0600), or it is \
+               root's with mode 0440 and the server's group. SIGHUP reads it again",
         live: false,
         set: |c, v| put_optional_path(&mut c.cql_tls_key, v),
         get: |c| paths(c.cql_tls_key.as_ref()),
@@ -71,7 +72,8 @@ pub(super) const KEYS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "FILE",
         example: "/etc/afterglow/backend-key.pem",
-        help: "The key of --backend-tls-cert (PEM), of mode 0600. SIGHUP reads it again",
+        help: "The key of --backend-tls-cert (PEM). Only its owner may read it (mode 0600), or it \
+               is root's with mode 0440 and the server's group. SIGHUP reads it again",
         live: false,
         set: |c, v| put_optional_path(&mut c.backend_tls_key, v),
         get: |c| paths(c.backend_tls_key.as_ref()),
