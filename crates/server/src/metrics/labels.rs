@@ -134,9 +134,9 @@ label! {
         SchemaUnknown => "schema_unknown",
         /// It names neither one row by its full primary key nor a slice of one partition.
         NotOneRow => "not_one_row",
-        /// It selects more than plain columns: functions, aggregates, JSON, `DISTINCT`.
+        /// It selects more than plain columns: functions, aggregates, JSON.
         Projection => "projection",
-        /// It has clauses that are not cached: `GROUP BY`, `ALLOW FILTERING` and the like.
+        /// It has clauses that are not cached: `GROUP BY`, `DISTINCT`, `ALLOW FILTERING` and such.
         Clause => "clause",
         /// Its consistency level asks for more than the cache may promise.
         Consistency => "consistency",
