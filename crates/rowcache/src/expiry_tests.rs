@@ -1,6 +1,7 @@
 //! For how long what a fill brought is served, by the clock that never steps.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use afterglow_cql::plan::{Plan, ReadPlan, RowKey, SchemaView, TableSchema, analyse};
 use afterglow_cql::statement::parse;
@@ -17,7 +18,7 @@ use crate::row::{Filled, encode_absent};
 use crate::row_cache::RowCache;
 use crate::serve::{CachePermission, NotServed};
 use crate::shards::claim_of;
-use crate::testing::{TestClock, cache_of_boot, open_engine};
+use crate::testing::{OnePolicy, TestClock, cache_of_boot, cache_under, open_engine};
 
 const PERMISSION: CachePermission = CachePermission::Exclusive { claim: 7 };
 
@@ -36,6 +37,7 @@ type Waiter = u32;
 struct Stage {
     cache: Arc<RowCache<Waiter>>,
     clock: Arc<TestClock>,
+    policies: Arc<OnePolicy>,
     plan: ReadPlan,
     key: RowKey,
     engine: Cache,
@@ -46,7 +48,9 @@ impl Stage {
     fn new() -> Self {
         let directory = TempDir::new().unwrap();
         let (engine, clock) = (open_engine(directory.path()), TestClock::new());
-        let cache = cache_of_boot(1, &engine, &directory.path().join("intents"), &clock);
+        let policies = Arc::<OnePolicy>::default();
+        let intents = directory.path().join("intents");
+        let cache = cache_under(policies.clone(), 1, &engine, &intents, &clock);
         let table = TableSchema {
             partition_key: vec![afterglow_cql::plan::Column::new("k", "int")],
             ..TableSchema::new("ks".into(), "t".into(), Uuid::from_u128(7))
@@ -57,7 +61,7 @@ impl Stage {
         };
         let mut key = RowKey::new();
         plan.key.bind(|_| None, &mut key).unwrap();
-        Self { cache, clock, plan, key, engine, directory }
+        Self { cache, clock, policies, plan, key, engine, directory }
     }
 
     fn join(&self, waiter: Waiter) -> Join<Waiter> {
@@ -151,6 +155,36 @@ fn seconds_since_another_boot_make_no_row_young() {
             Ok(_) => assert!(served),
             Err(reason) => assert!(!served && reason == NotServed::Unusable, "{reason:?}"),
         }
+    }
+}
+
+/// In a ring a write of a row of another member closes no gate here while its table is `exclusive`.
+#[test]
+fn a_copy_of_before_the_policies_changed_is_not_served_in_a_ring() {
+    for (is_shared, is_served) in [(false, true), (true, false)] {
+        let stage = Stage::new();
+        stage.cache.suspend(false);
+        if is_shared {
+            stage.cache.share(4);
+        }
+        let permission = |generation, bound| {
+            stage.policies.generation.store(generation, Relaxed);
+            stage.policies.bound.store(bound, Relaxed);
+            stage.cache.agree(Some(generation));
+            assert_eq!(stage.cache.is_cached_by_each(&stage.plan.table), bound > 0);
+            stage.cache.cache_permission(&stage.plan.table)
+        };
+        let fill = |cache_permission| {
+            let fill = ReturnedFill { cache_permission, ..stage.fill(0, None) };
+            stage.cache.install(fill, stage.lead());
+            stage.served_by(&stage.cache, cache_permission)
+        };
+        assert!(fill(permission(0, 60).unwrap()).is_ok());
+        let _ = permission(1, 0);
+        let bound = permission(2, 60).unwrap();
+        assert_eq!(stage.served_by(&stage.cache, bound).is_ok(), is_served);
+        stage.clock.pass(1);
+        assert!(fill(bound).is_ok());
     }
 }
 

@@ -64,6 +64,10 @@ pub struct RowCache<W> {
     /// Where several instances share the tables: one more than the generation of the policies that
     /// all of them have, or 0.
     pub(crate) agreed: AtomicU64,
+    /// One more than the generation of the policies that was last looked at, or 0.
+    pub(crate) policies_seen: AtomicU64,
+    /// In which second since boot another generation was first seen; 0 before.
+    pub(crate) policies_since: AtomicU32,
     /// Set while the schema is not known: nothing may be planned from it.
     pub(crate) suspended: AtomicBool,
     /// What writes in flight have not dropped yet.
@@ -121,6 +125,8 @@ impl<W> RowCache<W> {
             claim: AtomicU64::new(NO_CLAIM),
             claim_generation: AtomicU64::new(0),
             agreed: AtomicU64::new(0),
+            policies_seen: AtomicU64::new(0),
+            policies_since: AtomicU32::new(0),
             suspended: AtomicBool::new(true),
             doubts: Doubts::default(),
             unresolved: AtomicUsize::new(0),

@@ -97,6 +97,32 @@ pub enum NotServed {
 }
 
 impl<W> RowCache<W> {
+    /// Whether each instance of a ring may have copies of its own of the table's rows. Under
+    /// `exclusive` only their owner has one.
+    pub fn is_cached_by_each(&self, table: &TableSchema) -> bool {
+        self.policy_of(table).1 != Policy::Exclusive
+    }
+
+    /// The policy of a table, with the generation it is of. Notes when that generation came.
+    fn policy_of(&self, table: &TableSchema) -> (u64, Policy) {
+        let (generation, policy) = self.policies.of(table);
+        let seen = self.policies_seen.load(Ordering::Acquire);
+        if seen != generation + 1 {
+            if seen > 0 {
+                self.policies_since.store(self.clock.seconds(), Ordering::Release);
+            }
+            self.policies_seen.store(generation + 1, Ordering::Release);
+        }
+        (generation, policy)
+    }
+
+    /// Whether a copy of that second may have missed writes of other instances' rows: in a ring
+    /// they close no gates here while the table is `exclusive`, and it may have been before.
+    fn is_of_earlier_policies(&self, filled_at: u32) -> bool {
+        let since = self.policies_since.load(Ordering::Acquire);
+        since > 0 && filled_at <= since && self.shards.get().is_some()
+    }
+
     /// The permission under which rows of `table` may be served and filled now.
     ///
     /// # Errors
@@ -106,7 +132,7 @@ impl<W> RowCache<W> {
         if suspended || self.doubts.has(|| group_of(table.id)) {
             return Err(NotCached::Suspended);
         }
-        let (generation, policy) = self.policies.of(table);
+        let (generation, policy) = self.policy_of(table);
         if !self.agrees(generation) {
             return Err(NotCached::Disagreement);
         }
@@ -272,6 +298,9 @@ impl<W> RowCache<W> {
         let (origin, row) = Origin::split(&hit.value).ok_or(NotServed::Corrupt)?;
         let (present, longest) = match cache_permission {
             CachePermission::Exclusive { claim } => (claim, origin.max_age),
+            CachePermission::Bounded { .. } if self.is_of_earlier_policies(origin.filled_at) => {
+                return Err(NotServed::Unusable);
+            }
             CachePermission::Bounded { seconds } => (self.boot, origin.max_age.min(seconds)),
         };
         assert!(present != NO_CLAIM, "a row is served without a claim");

@@ -84,6 +84,17 @@ pub fn cache_of_boot<W>(
     intents: &Path,
     clock: &Arc<TestClock>,
 ) -> Arc<RowCache<W>> {
+    cache_under(Arc::default(), boot, engine, intents, clock)
+}
+
+/// The same under these policies.
+pub fn cache_under<W>(
+    policies: Arc<OnePolicy>,
+    boot: u64,
+    engine: &Cache,
+    intents: &Path,
+    clock: &Arc<TestClock>,
+) -> Arc<RowCache<W>> {
     let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
     let rows = engine.namespace("cql", options).unwrap();
     let (intents, unsettled) = IntentTable::open(intents, 64, u64::MAX, false).unwrap();
@@ -91,7 +102,7 @@ pub fn cache_of_boot<W>(
         rows,
         intents,
         unsettled: unsettled.intents,
-        policies: Arc::new(OnePolicy::default()),
+        policies,
         hold: Duration::from_secs(600),
         clock: clock.clone(),
         boot,

@@ -145,7 +145,7 @@ fn check_config_prints_what_holds_and_what_each_policy_costs() {
     let prose = prose.join(" ");
     for said in [
         "shop.*: exclusive your promise: every writer comes through Afterglow, also while Afterglow is down",
-        "log.*: max-staleness=5s writes through Afterglow are seen at once, others within 5s.",
+        "log.*: max-staleness=5s writes through this instance are seen at once, others within 5s.",
         "no row lives longer than that, so a large flash tier earns little",
         "every other table: max-staleness=60s",
     ] {

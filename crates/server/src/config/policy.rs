@@ -46,7 +46,7 @@ impl TablePolicy {
                  `afterglow` of the database; without the lease these tables pass through"
                 .into(),
             TablePolicy::MaxStaleness(bound) => format!(
-                "writes through Afterglow are seen at once, others within {}. \
+                "writes through this instance are seen at once, others within {}. \
                  The cost: no row lives longer than that, so a large flash tier earns little",
                 Span::new(bound)
             ),

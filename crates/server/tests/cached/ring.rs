@@ -315,6 +315,37 @@ fn a_policy_is_changed_in_one_member_after_the_other() {
     });
 }
 
+/// Each member has copies of its own then. Those of the other one live on for their bound.
+#[test]
+fn under_a_bound_a_write_is_seen_at_once_through_the_member_that_took_it() {
+    let mut world = World::new(2);
+    world.setups.iter_mut().for_each(|setup| setup.policy = "ks.*=max-staleness=60s");
+    world.start(0);
+    world.start(1);
+    world.settle();
+    let mut clients = [world.client(0), world.client(1)];
+    for n in 0..20 {
+        let key = format!("k{n}");
+        clients[0].put(&key, "one");
+        for client in [0, 1, 0, 1] {
+            assert_eq!(clients[client].value(&key).as_deref(), Some("one"));
+        }
+        let writer = &mut clients[n / 2 % 2];
+        let hits = world.node(n / 2 % 2).hits();
+        assert_eq!(writer.value(&key).as_deref(), Some("one"));
+        assert_eq!(world.node(n / 2 % 2).hits(), hits + 1, "whoever owns it");
+        match n % 2 {
+            0 => writer.put(&key, "two"),
+            _ => drop(
+                writer.run(&format!("UPDATE ks.t SET v = 'two' WHERE k = '{key}' IF v = 'one'")),
+            ),
+        }
+        assert_eq!(writer.value(&key).as_deref(), Some("two"), "{key}");
+    }
+    clients[1].run("TRUNCATE ks.t");
+    assert!((0..20).all(|n| clients[1].value(&format!("k{n}")).is_none()));
+}
+
 /// How a member ends in the middle of a round.
 fn end(world: &mut World, victim: usize, how: u64) {
     let node = world.nodes[victim].take().expect("it runs");

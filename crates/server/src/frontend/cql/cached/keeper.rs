@@ -258,6 +258,8 @@ impl Keeper {
             }
             self.connect_at = self.now() + RECONNECT.as_millis() as Millis;
             let metrics = &self.backend_metrics;
+            // Another cluster may be behind the same address by now.
+            self.cluster_checked = false;
             self.connection =
                 self.front_end.connect_own(version, &self.left, None, metrics).await.ok();
         }

@@ -103,10 +103,19 @@ impl Inquiry {
         })
     }
 
-    /// As [`Inquiry::run`], for a write whose gates are its owners'. They stay closed until this
-    /// has an answer; without one the outcome is unknown.
-    pub(super) async fn run_in_ring(self, write: RingWrite, answered: Answered) {
+    /// As [`Inquiry::run`], for a write whose gates are its owners', and `own` those of copies of
+    /// this instance. They stay closed until this has an answer; without one the outcome is
+    /// unknown.
+    pub(super) async fn run_in_ring(
+        self,
+        write: RingWrite,
+        own: Option<WriteInFlight>,
+        answered: Answered,
+    ) {
         let decided = self.ask_until_decided(answered).await;
+        if let Some(own) = own {
+            own.settle_inquired(answered, decided, self.seen_here);
+        }
         let lost = answered == Answered::Unknown(InDoubt::ConnectionLost);
         let result = match (decided, lost) {
             (false, _) => WriteResult::Unknown,

@@ -91,7 +91,7 @@ fn begin(
     let weak = is_weak(shared, &mut request, &touched, &newest);
     let dead_after = dead_after(shared, &touched, &newest);
     if shared.sharing {
-        return write_in_ring::route(shared, request, touched, weak, dead_after);
+        return write_in_ring::route(shared, request, touched, newest, weak, dead_after);
     }
     if shared.beside_ring.load(Ordering::Acquire) {
         write_in_ring::not_now(request, BESIDE_RING);

@@ -1,9 +1,11 @@
 //! Carries a write out whose rows other instances may own too, in this order:
 //!
-//! 1. The owners note the intent, close their gates and drop the rows ([`RingWrite`]).
-//! 2. Send the write and await the answer.
-//! 3. Tell the owners how it ended, and hear whether it may be acknowledged.
-//! 4. Tell the client.
+//! 1. Where each member has copies of its own, close the gates of those here and drop them. Those
+//!    of others live on for their bound.
+//! 2. The owners note the intent, close their gates and drop the rows ([`RingWrite`]).
+//! 3. Send the write and await the answer. Open the gates here.
+//! 4. Tell the owners how it ended, and hear whether it may be acknowledged.
+//! 5. Tell the client.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,14 +14,16 @@ use afterglow_cql::error::ErrorCode;
 use afterglow_cql::message::Consistency;
 use afterglow_cql::response::{ErrorBody, ErrorDetail};
 use afterglow_ring::WriteResult;
+use afterglow_rowcache::tables::Index;
 use afterglow_rowcache::write_in_flight::{Answered, RowOutcome};
 use afterglow_rowcache::write_scope::WriteScope;
+use uuid::Uuid;
 
 use super::outcome::{answered, count_outcome};
 use super::ring::{Admission, Ring, RingWrite, Verdict};
 use super::schema_change::{doubt_map, schema_change, weaken_replicated};
 use super::state::CachedState;
-use super::{in_vain, serial};
+use super::{WriteInFlight, in_vain, serial};
 use crate::frontend::cql::{Later, Request};
 use crate::metrics::Path;
 
@@ -29,6 +33,7 @@ pub(super) fn route(
     shared: &Arc<CachedState>,
     request: Request,
     touched: WriteScope,
+    newest: Arc<Index>,
     weak: bool,
     dead_after: u32,
 ) -> Option<Later> {
@@ -37,9 +42,9 @@ pub(super) fn route(
         return None;
     };
     let admission = ring.admission();
-    let in_ring = InRing { shared: shared.clone(), request, touched, weak };
+    let in_ring = InRing { shared: shared.clone(), request, touched, newest, weak, dead_after };
     if admission == Admission::Unknown {
-        return Some(Box::pin(in_ring.wait(ring, dead_after)));
+        return Some(Box::pin(in_ring.wait(ring)));
     }
     if let Some(reason) = refusal(admission) {
         not_now(in_ring.request, reason);
@@ -47,10 +52,10 @@ pub(super) fn route(
     }
     // Begun at once if possible, so that reads behind it on its connection find its gates closed.
     if shared.cache.backpressure().is_some() {
-        return Some(Box::pin(in_ring.begin(ring, dead_after)));
+        return Some(Box::pin(in_ring.wait_and_begin(ring)));
     }
-    let write = RingWrite::begin(&ring, &in_ring.touched, dead_after);
-    Some(Box::pin(in_ring.carry_out(ring, write, Instant::now())))
+    let begun = in_ring.begin(&ring);
+    Some(Box::pin(in_ring.carry_out(ring, begun)))
 }
 
 /// A write whose rows other instances may own too.
@@ -58,12 +63,24 @@ struct InRing {
     shared: Arc<CachedState>,
     request: Request,
     touched: WriteScope,
+    /// The schema when it came.
+    newest: Arc<Index>,
     weak: bool,
+    dead_after: u32,
+}
+
+/// A write whose owners are asked.
+struct Begun {
+    write: RingWrite,
+    /// The gates of this instance's own copies, where it has any.
+    own: Option<WriteInFlight>,
+    /// Since when the first gates are closed.
+    closed: Instant,
 }
 
 impl InRing {
     /// This instance has just started: whether anybody else caches the rows is not known yet.
-    async fn wait(self, ring: Arc<Ring>, dead_after: u32) {
+    async fn wait(self, ring: Arc<Ring>) {
         let until = Instant::now() + KNOWN_WITHIN;
         while ring.admission() == Admission::Unknown && Instant::now() < until {
             if self.is_closing() {
@@ -73,17 +90,40 @@ impl InRing {
         }
         match refusal(ring.admission()) {
             Some(reason) => not_now(self.request, reason),
-            None => self.begin(ring, dead_after).await,
+            None => self.wait_and_begin(ring).await,
         }
     }
 
     /// Begins after a wait for the engine's journal, if it is full.
-    async fn begin(self, ring: Arc<Ring>, dead_after: u32) {
+    async fn wait_and_begin(self, ring: Arc<Ring>) {
         if let Some(backpressure) = self.shared.cache.backpressure() {
             backpressure.await;
         }
-        let write = RingWrite::begin(&ring, &self.touched, dead_after);
-        self.carry_out(ring, write, Instant::now()).await;
+        let begun = self.begin(&ring);
+        self.carry_out(ring, begun).await;
+    }
+
+    fn begin(&self, ring: &Arc<Ring>) -> Begun {
+        let closed = Instant::now();
+        let own = self.has_own_copies().then(|| self.begin_own());
+        Begun { write: RingWrite::begin(ring, &self.touched, self.dead_after), own, closed }
+    }
+
+    /// Whether this instance may have copies of the rows that it does not own.
+    fn has_own_copies(&self) -> bool {
+        let planned = self.touched.planned();
+        let is_own = |id: &Uuid| {
+            self.newest.table(*id).is_none_or(|table| self.shared.cache.is_cached_by_each(table))
+        };
+        // A keyspace names no plan.
+        self.touched.is_everything() || planned.is_empty() || planned.iter().any(is_own)
+    }
+
+    fn begin_own(&self) -> WriteInFlight {
+        let InRing { shared, request, touched, weak, dead_after, .. } = self;
+        let schema = &request.client().reactor_state.front_end.schema;
+        let newer = || touched.of_newer(&*shared.newest.of(schema));
+        shared.cache.begin_write(touched, *weak, *dead_after, newer)
     }
 
     /// Whether the instance takes no more requests, and waits for those that it has.
@@ -92,14 +132,18 @@ impl InRing {
     }
 
     /// The owners close their gates and drop the rows, the write is sent, and its client hears of
-    /// it within every permit; see [`RingWrite`]. The first gates have been closed since `closed`.
-    async fn carry_out(self, ring: Arc<Ring>, mut write: RingWrite, closed: Instant) {
+    /// it within every permit; see [`RingWrite`].
+    async fn carry_out(self, ring: Arc<Ring>, begun: Begun) {
+        let Begun { mut write, mut own, closed } = begun;
         if !write.permitted().await {
+            if let Some(own) = own {
+                own.settle(Answered::Refused);
+            }
             in_vain::note_unsent(&self.request, &self.touched, closed);
             let reason = if self.is_closing() { STOPS } else { UNREACHABLE };
             return not_now(self.request, reason);
         }
-        let InRing { shared, mut request, touched, mut weak } = self;
+        let InRing { shared, mut request, touched, mut weak, .. } = self;
         let answer = request.call().await;
         weak |= request.went_far();
         let answered = answered(&answer, &touched);
@@ -119,6 +163,14 @@ impl InRing {
             .then(|| serial::Inquiry::of(&shared, &request, &touched, answered, &newest))
             .flatten();
         let replaced = touched.replaced(&*newest);
+        if let Some(own) = &mut own {
+            if weak {
+                own.weaken();
+            }
+            if answered != Answered::Refused {
+                own.widen(&replaced);
+            }
+        }
         let widened = match replaced.is_empty() || answered == Answered::Refused {
             true => Verdict::Acknowledged,
             false => widen(&ring, replaced, result_of(answered, weak)).await,
@@ -126,10 +178,15 @@ impl InRing {
         let verdict = match inquiry {
             // The client hears of the unknown outcome at once, the owners when it is known.
             Some(inquiry) => {
-                compio::runtime::spawn(inquiry.run_in_ring(write, answered)).detach();
+                compio::runtime::spawn(inquiry.run_in_ring(write, own, answered)).detach();
                 Verdict::Acknowledged
             }
-            None => write.finish(result_of(answered, weak)).await,
+            None => {
+                if let Some(own) = own {
+                    own.settle(answered);
+                }
+                write.finish(result_of(answered, weak)).await
+            }
         };
         let all = [verdict, widened].iter().all(|verdict| *verdict == Verdict::Acknowledged);
         match (answer, all) {
