@@ -58,9 +58,9 @@ demo-stop:
 
 test: unit models e2e
 
-# Most of the server's tests wait for something: more at a time than there are cores.
+# Most tests wait for something: more at a time than there are cores, of two programs at a time.
 unit:
-	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),6) cargo test --locked --workspace
+	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) python3 tools/unit_tests.py
 
 # What is fetched or built is made ready first: no test's time pays for it. Tests mostly wait, so
 # two files run at a time, each with a database of its own; LANES=1 is one after the other.
@@ -151,10 +151,12 @@ rust-driver:
 	cargo build --locked --manifest-path e2e/rust-driver/Cargo.toml --target-dir target/rust-driver
 
 # What the models and the end-to-end tests need besides, on what the unit tests leave of the cores.
+# That of the build waits until the unit tests are built.
 .PHONY: ahead
 ahead: tools rust-driver
 	$(MODELS) --no-run
-	.venv/bin/python -m afterglow_e2e.prepare --ahead
+	cargo build --locked --workspace --lib --bins --tests
+	.venv/bin/python -m afterglow_e2e.prepare
 
 # The plug-in for stock Cassandra, with the native library of this machine inside and its unit tests
 # run: docs/guide/inside-cassandra.md.

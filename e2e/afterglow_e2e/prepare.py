@@ -2,13 +2,10 @@
 and an archive of its classes, the libraries of the clients' programs, memcached's source, and a
 Debian without anything.
 
-python -m afterglow_e2e.prepare [--ahead]
-
-With --ahead without the jar, which has the native library of the build inside.
+python -m afterglow_e2e.prepare
 """
 
 import fcntl
-import sys
 
 from . import clients, debian, memcache, memcached_suite, plugin
 from .cassandra import VERSION, archive_classes, fetch
@@ -21,12 +18,11 @@ def main():
     # One after the other: a run ahead may still be under way.
     with (folder / "prepare.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        prepare(with_jar="--ahead" not in sys.argv)
+        prepare()
 
 
-def prepare(with_jar):
-    if with_jar:
-        print(plugin.build())
+def prepare():
+    print(plugin.build())
     for version in [VERSION, *plugin.OLDER]:
         fetch(version)
     print(archive_classes())

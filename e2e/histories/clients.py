@@ -8,7 +8,8 @@ import time
 from afterglow_e2e import rawcql
 from afterglow_e2e.rawcql import LOCAL_QUORUM, ONE, UNSET, RawClient
 
-from .feeds import FEEDS, ITEMS, Feeds, table
+from .feeds import FEEDS, Feeds, Slice, table
+from .values import bound_list, number, numbers
 
 PARTITIONS, ROWS = 24, 4
 SERIAL = 8
@@ -132,7 +133,7 @@ class Clients:
                     client.read_row(partition, row, LOCAL_QUORUM, "*")
                 client.read_conditional(partition, LOCAL_QUORUM)
             for feed in range(FEEDS):
-                client.read_feed(feed, True, ITEMS + 1, LOCAL_QUORUM)
+                client.read_feed(feed, Slice.whole(), LOCAL_QUORUM)
             client.close()
 
 
@@ -176,13 +177,19 @@ class Client(Feeds):
 
     def rows(self, text, values, level):
         """Rows of a prepared read as lists of numbers."""
-        answer = self.execute(text, values, level)
+        return numbers(self.answer(text, values, level))
+
+    def answer(self, text, values, level, page=None):
+        """The answer to a prepared read."""
+        answer = self.execute(text, values, level, page=page)
         if answer.error:
             raise Lost(answer.error)
-        return numbers(answer)
+        return answer
 
-    def execute(self, text, values, level, timestamp=None):
-        """An answer to a prepared statement; prepared when this connection sees it first."""
+    def execute(self, text, values, level, timestamp=None, page=None):
+        """An answer to a prepared statement; prepared when this connection sees it first. `page`:
+        how many rows, and the state that the page before ended with or None.
+        """
         if text not in self.prepared:
             body = rawcql.long_string(text.replace("KS", self.shared.keyspace))
             answer = self.socket.request(
@@ -196,11 +203,14 @@ class Client(Feeds):
                 (length,) = struct.unpack_from(">H", answer.message, at)
                 ids.append(answer.message[at + 2 : at + 2 + length])
             self.prepared[text] = b"".join(map(rawcql.short_bytes, ids))
+        rows, state = page or (None, None)
         flags = 1 | (0x20 if timestamp is not None else 0)
+        flags |= (4 if rows else 0) | (8 if state else 0)
         body = self.prepared[text] + struct.pack(
             ">HI" if self.version >= 5 else ">HB", level, flags
         )
         body += struct.pack(">H", len(values)) + b"".join(map(rawcql.value, values))
+        body += (struct.pack(">i", rows) if rows else b"") + (rawcql.value(state) if state else b"")
         if timestamp is not None:
             body += struct.pack(">q", timestamp)
         return self.socket.request(rawcql.EXECUTE, body)
@@ -439,41 +449,9 @@ class Client(Feeds):
         self.shared.writes += 1
 
 
-def number(value):
-    return value.to_bytes(4, "big")
-
-
-def bound_list(numbers):
-    """A list of int as drivers bind it."""
-    return struct.pack(">i", len(numbers)) + b"".join(rawcql.value(number(n)) for n in numbers)
-
-
 def names_of(text):
     """Which column each marker stands for."""
     if text.startswith("INSERT"):
         return text[text.index("(") + 1 : text.index(")")].split(", ")
     words = text.replace(",", "").split()
     return [words[at - 2] for at, word in enumerate(words) if word == "?"]
-
-
-def numbers(answer):
-    """Rows of an answer whose cells are all numbers (or truth values), metadata skipped over."""
-    message = answer.message
-    kind, flags, columns = struct.unpack_from(">iii", message)
-    assert answer.opcode == rawcql.RESULT and kind == 2, answer
-    at = 12
-    assert flags & 7 == 1, "one table, metadata there, and no further page"
-    for _ in range(2):
-        at += 2 + struct.unpack_from(">H", message, at)[0]
-    for _ in range(columns):
-        at += 2 + struct.unpack_from(">H", message, at)[0] + 2
-    (count,), at = struct.unpack_from(">i", message, at), at + 4
-    rows = []
-    for _ in range(count):
-        row = []
-        for _ in range(columns):
-            (length,), at = struct.unpack_from(">i", message, at), at + 4
-            row.append(None if length < 0 else int.from_bytes(message[at : at + length], "big"))
-            at += max(length, 0)
-        rows.append(row)
-    return rows

@@ -2,10 +2,18 @@
 follows them.
 """
 
+from dataclasses import dataclass
+
+from .values import bound_list, number, page
+
 FEEDS, ITEMS = 6, 8
 COLUMNS = ("v", "w")
 # Writes, and how often.
 KINDS = {"insert": 10, "cell": 4, "row": 3, "range": 1, "partition": 1, "batch": 1}
+# Reads, and how often.
+READS = {"slice": 10, "feeds": 2, "pages": 2, "aggregate": 1}
+# Which rows of a partition a slice asks for, and how often.
+ASKED = {"": 5, "c >= ? AND c <= ?": 2, "c > ?": 1, "c < ?": 1, "c IN ?": 2, "c = ?": 1}
 
 
 def item(feed, c, column):
@@ -20,34 +28,125 @@ def table(keyspace):
     )
 
 
+@dataclass
+class Slice:
+    """Rows of a partition that a statement asks for, in their order."""
+
+    where: str
+    values: list
+    rows: list
+    falling: bool
+    limit: int
+
+    @staticmethod
+    def whole():
+        return Slice("", [], range(ITEMS), True, ITEMS + 1)
+
+    @staticmethod
+    def random(random):
+        where = random.choices(list(ASKED), ASKED.values())[0]
+        low, high = sorted(random.randrange(ITEMS) for _ in range(2))
+        some = [random.randrange(ITEMS) for _ in range(random.randrange(1, 4))]
+        values, rows = {
+            "": ([], range(ITEMS)),
+            "c >= ? AND c <= ?": ([number(low), number(high)], range(low, high + 1)),
+            "c > ?": ([number(low)], range(low + 1, ITEMS)),
+            "c < ?": ([number(high)], range(high)),
+            "c IN ?": ([bound_list(some)], set(some)),
+            "c = ?": ([number(low)], [low]),
+        }[where]
+        limit = random.randrange(1, ITEMS + 2)
+        return Slice(where and f" AND {where}", values, rows, random.random() < 0.8, limit)
+
+    def text(self, columns):
+        order = "DESC" if self.falling else "ASC"
+        return f"SELECT {columns} FROM KS.feed WHERE k = ?{self.where} ORDER BY c {order}"
+
+    def wanted(self):
+        return sorted(self.rows, reverse=self.falling)
+
+
+def cells_of(feed, wanted, rows, full):
+    """What rows say of these clusterings of a feed, as registers. `full`: there may be more, and
+    they say nothing of what is behind the last.
+    """
+    found = {c: cells for c, *cells in rows}
+    assert len(found) == len(rows), f"a row twice: {rows}"
+    assert list(found) == [c for c in wanted if c in found], f"out of order, or not asked: {rows}"
+    if full:
+        wanted = wanted[: wanted.index(rows[-1][0]) + 1]
+    return {
+        item(feed, c, column): value
+        for c in wanted
+        for column, value in zip(COLUMNS, found.get(c, (None, None)), strict=True)
+    }
+
+
 class Feeds:
     """Mixed into a client."""
 
     def step_of_feed(self):
         feed = int(self.random.random() ** 2 * FEEDS)
-        if self.only_reads or self.random.random() < 0.75:
-            limit = self.random.randrange(1, ITEMS + 2)
-            self.read_feed(feed, self.random.random() < 0.8, limit, self.level())
-        else:
+        if not self.only_reads and self.random.random() > 0.75:
             self.write_item(feed, int(self.random.random() * ITEMS))
+            return
+        kind, level = self.random.choices(list(READS), READS.values())[0], self.level()
+        if kind == "slice":
+            self.read_feed(feed, Slice.random(self.random), level)
+        elif kind == "feeds":
+            others = [self.random.randrange(FEEDS) for _ in range(self.random.randrange(3))]
+            self.read_feeds([feed, *others], self.random.randrange(1, ITEMS + 2), level)
+        elif kind == "pages":
+            self.read_pages(feed, Slice.random(self.random), level)
+        else:
+            self.read_aggregate(feed, self.random.randrange(ITEMS), level)
 
-    def read_feed(self, feed, falling, limit, level):
-        start = self.record.now()
-        order = "DESC" if falling else "ASC"
-        text = f"SELECT c, v, w FROM KS.feed WHERE k = ? ORDER BY c {order} LIMIT {limit}"
-        rows = self.rows(text, [feed.to_bytes(4, "big")], level)
-        found = {c: cells for c, *cells in rows}
-        wanted = sorted(range(ITEMS), reverse=falling)
-        assert list(found) == [c for c in wanted if c in found], f"out of order: {rows}"
-        if len(rows) == limit:
-            # It says nothing of what is behind its last row.
-            wanted = wanted[: wanted.index(rows[-1][0]) + 1]
-        cells = {}
-        for c in wanted:
-            for column, value in zip(COLUMNS, found.get(c, (None, None)), strict=True):
-                cells[item(feed, c, column)] = value
+    def seen(self, cells, start):
         self.record.read(cells, start, self.server)
         self.shared.reads += 1
+
+    def read_feed(self, feed, asked, level):
+        start = self.record.now()
+        text = f"{asked.text('c, v, w')} LIMIT {asked.limit}"
+        rows = self.rows(text, [number(feed), *asked.values], level)
+        self.seen(cells_of(feed, asked.wanted(), rows, len(rows) == asked.limit), start)
+
+    def read_feeds(self, feeds, limit, level):
+        """The newest of several partitions."""
+        start = self.record.now()
+        text = f"SELECT k, c, v, w FROM KS.feed WHERE k IN ? PER PARTITION LIMIT {limit}"
+        rows = self.rows(text, [bound_list(feeds)], level)
+        order = [k for k, *_ in rows]
+        assert order == sorted(order) and set(order) <= set(feeds), f"out of order: {rows}"
+        for feed in set(feeds):
+            own = [row for k, *row in rows if k == feed]
+            self.seen(cells_of(feed, Slice.whole().wanted(), own, len(own) == limit), start)
+
+    def read_pages(self, feed, asked, level):
+        """Each page is a read of its own: of what is behind the last row of the one before."""
+        size, state, wanted = self.random.randrange(1, 5), None, asked.wanted()
+        while True:
+            start = self.record.now()
+            values = [number(feed), *asked.values]
+            answer = self.answer(asked.text("c, v, w"), values, level, page=(size, state))
+            rows, state = page(answer)
+            assert len(rows) <= size, f"more than {size} rows: {rows}"
+            if rows or state is None:
+                self.seen(cells_of(feed, wanted, rows, state is not None), start)
+            if state is None:
+                return
+            wanted = wanted[wanted.index(rows[-1][0]) + 1 :] if rows else wanted
+
+    def read_aggregate(self, feed, c, level):
+        """Of one row, so that it tells the value of a cell."""
+        start = self.record.now()
+        columns = "count(*), count(v), max(v), min(w)"
+        text = f"SELECT {columns} FROM KS.feed WHERE k = ? AND c >= ? AND c <= ?"
+        rows = self.rows(text, [number(feed), number(c), number(c)], level)
+        ((row, cells, v, w),) = rows
+        assert cells == (v is not None) and row in (0, 1), rows
+        assert row or (v, w) == (None, None), rows
+        self.seen({item(feed, c, "v"): v, item(feed, c, "w"): w}, start)
 
     def write_item(self, feed, c):
         life = self.random.choice((2, 3)) if self.random.random() < 0.05 else None

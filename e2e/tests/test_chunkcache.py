@@ -83,6 +83,7 @@ def test_chunks_are_served_after_kill_9_and_equal_the_tables(node):
         assert wrong(session, "kept", KEYS) == []
 
 
+@pytest.mark.long
 def test_a_restored_snapshot_is_read_as_it_is(node):
     """Its files come back under the names of those that are cached: while the node is down, and by
     `refresh`.

@@ -207,6 +207,7 @@ def test_sessions_in_many_keyspaces_share_connections_that_stay(cluster):
     )
 
 
+@pytest.mark.long
 def test_a_node_may_die_and_come_back(cluster):
     nodes, instance = cluster
     quorum = ConsistencyLevel.LOCAL_QUORUM

@@ -12,7 +12,7 @@ ALIKE = """
     touch unixsocket
 """.split()
 
-LONG = {"chunked-items"}
+LONG = {"binary", "chunked-items"}
 
 # All but what these numbers stand for.
 BUT_FOR = {

@@ -40,6 +40,7 @@ def compare(*flags, count=2):
     )
 
 
+@pytest.mark.long
 def test_two_builds_are_compared_and_the_bound_is_held():
     done = compare("--cases", "cql-hits,cql-passing,memcache-get", "--most", "50")
     assert done.returncode == 0, done.stderr

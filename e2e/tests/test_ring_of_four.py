@@ -60,6 +60,7 @@ def test_a_fourth_gets_a_quarter_and_drivers_learn_of_it(ring, table, keyspace, 
             client.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_no_statement_fails_or_is_stale_while_owners_are_killed(ring, table):
     with Load(ring, table, clients=2, rows=200, members=ring.running()) as load:

@@ -24,11 +24,9 @@ def test_everything_in_the_jar_is_for_java_8():
     assert {name: form for name, form in forms.items() if form != (0xCAFEBABE, 0, JAVA_8)} == {}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(
-    "version",
-    [OLDER[-1], *[pytest.param(version, marks=pytest.mark.long) for version in OLDER[:-1]]],
-)
+@pytest.mark.parametrize("version", OLDER)
 def test_rows_and_chunks_are_right_and_warm_after_a_clean_stop(version):
     """Rows are never stale, and chunks equal to those of the SSTables, which are mapped into memory
     here.
