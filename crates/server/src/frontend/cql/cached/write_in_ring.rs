@@ -50,7 +50,7 @@ pub(super) fn route(
         not_now(in_ring.request, reason);
         return None;
     }
-    // Begun at once if possible, so that reads behind it on its connection find its gates closed.
+    // BegunInRing at once if possible, so that reads behind it on its connection find its gates closed.
     if shared.cache.backpressure().is_some() {
         return Some(Box::pin(in_ring.wait_and_begin(ring)));
     }
@@ -70,7 +70,7 @@ struct InRing {
 }
 
 /// A write whose owners are asked.
-struct Begun {
+struct BegunInRing {
     write: RingWrite,
     /// The gates of this instance's own copies, where it has any.
     own: Option<WriteInFlight>,
@@ -103,10 +103,10 @@ impl InRing {
         self.carry_out(ring, begun).await;
     }
 
-    fn begin(&self, ring: &Arc<Ring>) -> Begun {
+    fn begin(&self, ring: &Arc<Ring>) -> BegunInRing {
         let closed = Instant::now();
         let own = self.has_own_copies().then(|| self.begin_own());
-        Begun { write: RingWrite::begin(ring, &self.touched, self.dead_after), own, closed }
+        BegunInRing { write: RingWrite::begin(ring, &self.touched, self.dead_after), own, closed }
     }
 
     /// Whether this instance may have copies of the rows that it does not own.
@@ -133,8 +133,8 @@ impl InRing {
 
     /// The owners close their gates and drop the rows, the write is sent, and its client hears of
     /// it within every permit; see [`RingWrite`].
-    async fn carry_out(self, ring: Arc<Ring>, begun: Begun) {
-        let Begun { mut write, mut own, closed } = begun;
+    async fn carry_out(self, ring: Arc<Ring>, begun: BegunInRing) {
+        let BegunInRing { mut write, mut own, closed } = begun;
         if !write.permitted().await {
             if let Some(own) = own {
                 own.settle(Answered::Refused);
