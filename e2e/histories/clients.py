@@ -8,7 +8,9 @@ import time
 from afterglow_e2e import rawcql
 from afterglow_e2e.rawcql import LOCAL_QUORUM, ONE, UNSET, RawClient
 
-from .feeds import FEEDS, Feeds, Slice, table
+from . import bounded, feeds
+from .bounded import LATE, Bounded
+from .feeds import FEEDS, Feeds, Slice
 from .values import bound_list, number, numbers
 
 PARTITIONS, ROWS = 24, 4
@@ -53,7 +55,8 @@ def schema(keyspace, factor):
     columns = "k int, c int, v bigint, w bigint, s bigint static, PRIMARY KEY (k, c)"
     yield f"CREATE TABLE {keyspace}.plain ({columns})"
     yield f"CREATE TABLE {keyspace}.paxos (k int PRIMARY KEY, v bigint)"
-    yield table(keyspace)
+    yield feeds.table(keyspace)
+    yield bounded.table(keyspace)
 
 
 class Clients:
@@ -141,7 +144,7 @@ class Lost(Exception):
     """A server said that it could not."""
 
 
-class Client(Feeds):
+class Client(Feeds, Bounded):
     """One connection, and its statements."""
 
     def __init__(self, shared, server, random, version):
@@ -155,8 +158,9 @@ class Client(Feeds):
 
     def step(self):
         random = self.random
-        if random.random() < 0.2:
-            self.step_of_feed()
+        luck = random.random()
+        if luck < 0.25:
+            self.step_of_feed() if luck < 0.2 else self.step_of_bounded()
             return
         partition, row = int(random.random() ** 2 * PARTITIONS), int(random.random() ** 2 * ROWS)
         luck = random.random() * (0.65 if self.only_reads else 1)
@@ -282,8 +286,10 @@ class Client(Feeds):
         cells, send = self.shape(partition, row, timestamp, life)
         self.recorded(cells, send, timestamp, life)
 
-    def recorded(self, cells, send, timestamp, life):
-        """Sends a write, and records what became of it."""
+    def recorded(self, cells, send, timestamp, life, late=()):
+        """Sends a write, and records what became of it. `late` are cells that may show it later, by
+        what `bounded.py` says.
+        """
         start = self.record.now()
         happened = None
         try:
@@ -292,6 +298,8 @@ class Client(Feeds):
             # Of what failed in any other way the outcome is unknown.
             if happened is not False:
                 self.record.wrote(cells, start, happened, timestamp, life, self.server)
+                if late:
+                    self.record.wrote(late, start, happened, timestamp, None, self.server, LATE)
         self.shared.writes += 1
 
     def shape(self, partition, row, timestamp, life):

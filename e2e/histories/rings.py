@@ -18,6 +18,7 @@ from afterglow_e2e.rawcql import LOCAL_QUORUM
 from afterglow_e2e.ring import Ring
 
 from . import ring_faults, watch
+from .bounded import POLICIES
 from .clients import Clients
 from .faults import Clock
 from .holders import others
@@ -61,7 +62,9 @@ class Instances:
             for host, clock in zip(hosts, self.clocks, strict=True)
         ]
         extra = ("--unknown-outcome-hold", f"{HOLD}s", *others(nodes))
-        self.ring = Ring(contact, count, folder, profile, extra=extra, homes=homes)
+        self.ring = Ring(
+            contact, count, folder, profile, extra=extra, homes=homes, policies=POLICIES
+        )
         self.network = network
 
     def __enter__(self):
