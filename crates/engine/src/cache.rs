@@ -283,14 +283,13 @@ fn open_journal(config: &Config) -> Result<Arc<dyn Media>, MediaError> {
     let path = config.data_dir.join("journal");
     let len = config.journal_size.max(8192).next_multiple_of(4096);
     let fits = |len: u64| len >= 8192;
-    let unfit = unfit_to_map(&config.data_dir).filter(|_| config.mapped_journal);
-    if let Some(file_system) = unfit {
+    if let Some(file_system) = unfit_to_map(&config.data_dir).filter(|_| config.mapped_journal) {
         tracing::info!(
             file_system,
             "the journal is written with pwrite and not mapped: a page that this file system cannot write would end the process"
         );
     }
-    if config.mapped_journal && unfit.is_none() {
+    if config.maps_journal() {
         let media = MmapMedia::open(&path)?.filter(|media| fits(media.len()));
         return Ok(Arc::new(media.map_or_else(|| MmapMedia::create(&path, len), Ok)?));
     }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::device::area::unfit_to_map;
 use crate::device::{DeviceConfig, IoEngine};
 
 /// How to open a cache. Start from [`Config::new`].
@@ -88,6 +89,13 @@ impl Config {
             #[cfg(test)]
             compaction: crate::background::CompactionRules::default(),
         }
+    }
+}
+
+impl Config {
+    /// Whether the journal is mapped: where that is asked for and no risk.
+    pub(crate) fn maps_journal(&self) -> bool {
+        self.mapped_journal && unfit_to_map(&self.data_dir).is_none()
     }
 }
 

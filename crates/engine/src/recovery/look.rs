@@ -68,7 +68,7 @@ pub fn look(config: &Config) -> Result<Looked, OpenError> {
         }
     }
     device::try_engine(config.io)?;
-    look_at_area(&config.data_dir.join("journal"))?;
+    look_at_area(&config.data_dir.join("journal"), config.maps_journal())?;
     let new = geometry::format(config, &infos, [0; 16], 0, 1);
     let found: Vec<_> = infos.iter().filter_map(superblock).collect();
     let blocks = if found.len() == infos.len() { found } else { new? };

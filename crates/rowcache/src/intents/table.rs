@@ -95,8 +95,7 @@ impl IntentTable {
         anything: u64,
         expected: bool,
     ) -> Result<(IntentTable, Unsettled), MediaError> {
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Self::open_as(path, slots, anything, expected, unfit_to_map(dir).is_none())
+        Self::open_as(path, slots, anything, expected, is_mapped(path))
     }
 
     /// [`IntentTable::open`], with the file mapped or not.
@@ -145,7 +144,7 @@ impl IntentTable {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(_) => return Some(IntentDoubt::Damaged),
         };
-        if look_at_area(path).is_err() {
+        if look_at_area(path, is_mapped(path)).is_err() {
             return Some(IntentDoubt::Damaged);
         }
         read(&Looked(bytes), boot_id().unwrap_or(BootId([0; 16]))).err()
@@ -254,6 +253,12 @@ impl IntentTable {
     pub fn free(&self) -> usize {
         self.state.lock().free.len()
     }
+}
+
+/// Whether a table there is mapped.
+fn is_mapped(path: &Path) -> bool {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    unfit_to_map(dir).is_none()
 }
 
 /// The file's area; `None` when there is none.
@@ -517,6 +522,27 @@ mod tests {
         drop(table);
         // What one way has written the other one reads.
         assert_eq!(words(&dir.open(true).1), [1, 3]);
+    }
+
+    #[test]
+    fn a_table_with_holes_is_damaged_only_where_it_is_mapped() {
+        let damaged = Some(IntentDoubt::Damaged);
+        for (mapped, word, doubt) in [(true, ANYTHING, damaged), (false, 7, None)] {
+            let dir = Dir::new(&format!("holes-{mapped}"));
+            let file = dir.file();
+            let open = |old| IntentTable::open_as(&file, 1 << 12, ANYTHING, old, mapped).unwrap();
+            open(false).0.begin(7);
+            // As file systems have it that keep no zeros.
+            let whole = std::fs::read(&file).unwrap();
+            let sparse = std::fs::File::create(&file).unwrap();
+            sparse.set_len(whole.len() as u64).unwrap();
+            let pages = (0..).step_by(4096).zip(whole.chunks(4096));
+            for (at, page) in pages.filter(|(_, page)| page.iter().any(|byte| *byte != 0)) {
+                std::os::unix::fs::FileExt::write_all_at(&sparse, page, at).unwrap();
+            }
+            let found = open(true).1;
+            assert_eq!((words(&found), found.doubt), (vec![word], doubt));
+        }
     }
 
     /// An area on a disk that refuses so many stores.

@@ -10,7 +10,7 @@ use std::{
 
 use afterglow_engine::{
     Mutability, Survives,
-    device::area::{boot_id, look_at_area},
+    device::area::{boot_id, look_at_area, unfit_to_map},
     format::{
         BLOCK,
         checkpoint::{Header, Tables},
@@ -52,7 +52,9 @@ pub fn inspect(data_dir: &Path, devices: &[PathBuf]) -> io::Result<Report> {
     });
     let newest = homes.max_by_key(|(header, _)| header.sequence);
     let read = raw.as_ref().and_then(|raw| read_journal(&data_dir.join("journal"), raw).ok());
-    let unusable = look_at_area(&data_dir.join("journal")).err().map(|error| error.to_string());
+    let mapped = unfit_to_map(&data_dir).is_none();
+    let unusable = look_at_area(&data_dir.join("journal"), mapped).err();
+    let unusable = unusable.map(|error| error.to_string());
     let next_start = match unusable {
         Some(_) => NextStart::Refused,
         None => next_start(

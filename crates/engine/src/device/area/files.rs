@@ -39,7 +39,8 @@ pub enum MediaError {
         /// The file.
         path: PathBuf,
     },
-    /// The file cannot be an area: its size is wrong, or parts of it have no blocks.
+    /// The file cannot be an area: its size is wrong, or it is to be mapped and parts of it have no
+    /// blocks.
     #[error("{path} is damaged ({why}): remove it and start cold")]
     Damaged {
         /// The file.
@@ -124,8 +125,8 @@ fn fill(path: &Path, len: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file made by [`create`]; `None` when there is none.
-fn open(path: &Path) -> Result<Option<(File, u64)>, MediaError> {
+/// Opens a file made by [`create`], which may be mapped then; `None` when there is none.
+fn open(path: &Path, mapped: bool) -> Result<Option<(File, u64)>, MediaError> {
     let fail = |doing| move |e| MediaError::from_io(doing, path, 0, e);
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
@@ -135,23 +136,24 @@ fn open(path: &Path) -> Result<Option<(File, u64)>, MediaError> {
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
         .map_err(|e| fail("lock")(e.into()))?;
     let found = file.metadata().map_err(fail("inspect"))?;
-    check_whole(path, &found)?;
+    check_whole(path, &found, mapped)?;
     Ok(Some((file, found.len())))
 }
 
-/// Refuses what opening an area would refuse, by a look alone; nothing there is fine.
+/// Refuses what opening an area would refuse, `mapped` or not, by a look alone; nothing there is
+/// fine.
 ///
 /// # Errors
 /// [`MediaError`] names the cause and what to do.
-pub fn look_at_area(path: &Path) -> Result<(), MediaError> {
+pub fn look_at_area(path: &Path, mapped: bool) -> Result<(), MediaError> {
     match std::fs::metadata(path) {
-        Ok(found) => check_whole(path, &found),
+        Ok(found) => check_whole(path, &found, mapped),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(MediaError::from_io("inspect", path, 0, e)),
     }
 }
 
-fn check_whole(path: &Path, found: &Metadata) -> Result<(), MediaError> {
+fn check_whole(path: &Path, found: &Metadata, mapped: bool) -> Result<(), MediaError> {
     let damaged = |why| Err(MediaError::Damaged { path: path.to_path_buf(), why });
     if !found.is_file() {
         return damaged("it is no file");
@@ -159,8 +161,10 @@ fn check_whole(path: &Path, found: &Metadata) -> Result<(), MediaError> {
     if found.len() == 0 || !found.len().is_multiple_of(PAGE) {
         return damaged("its size is not whole pages");
     }
-    // A store into a hole of a mapped file kills the process when the disk is full.
-    if found.blocks() * 512 < found.len() {
+    // A store into a hole of a mapped file kills the process when the disk is full. Where it is
+    // written with `pwrite` that is an error. Many of the file systems for which that is done
+    // compress, or keep no zeros: a new area has hardly any blocks there.
+    if mapped && found.blocks() * 512 < found.len() {
         return damaged("it has holes");
     }
     Ok(())
@@ -191,7 +195,7 @@ impl MmapMedia {
     /// # Errors
     /// [`MediaError`] names the cause and what to do.
     pub fn open(path: &Path) -> Result<Option<Self>, MediaError> {
-        open(path)?.map(|(file, len)| Self::map(path, file, len)).transpose()
+        open(path, true)?.map(|(file, len)| Self::map(path, file, len)).transpose()
     }
 
     fn map(path: &Path, file: File, len: u64) -> Result<Self, MediaError> {
@@ -277,12 +281,12 @@ impl PwriteMedia {
         Ok(Self { file: create(path, len)?, len })
     }
 
-    /// As [`MmapMedia::open`].
+    /// As [`MmapMedia::open`], also where parts of the file have no blocks.
     ///
     /// # Errors
     /// [`MediaError`] names the cause and what to do.
     pub fn open(path: &Path) -> Result<Option<Self>, MediaError> {
-        Ok(open(path)?.map(|(file, len)| Self { file, len }))
+        Ok(open(path, false)?.map(|(file, len)| Self { file, len }))
     }
 }
 

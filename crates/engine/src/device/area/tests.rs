@@ -16,6 +16,9 @@ type Kind = (
     fn(&Path) -> Result<Option<Box<dyn Media>>, MediaError>,
 );
 
+/// Which of [`KINDS`] is mapped: a store into a hole may be fatal there.
+const MAPPED: usize = 0;
+
 const KINDS: [Kind; 2] = [
     (
         |path, len| MmapMedia::create(path, len).map(|media| Box::new(media) as _),
@@ -92,13 +95,14 @@ fn a_new_area_is_private_zeroed_and_has_every_block() {
 #[test]
 fn a_file_that_cannot_be_an_area_is_refused() {
     let dir = TempDir::new();
-    for (create, open) in KINDS {
-        let path = dir.path().join("journal");
+    for (n, (create, open)) in KINDS.iter().enumerate() {
+        let path = dir.path().join(n.to_string());
         File::create(&path).and_then(|file| file.set_len(LEN)).expect("a sparse file");
-        assert!(
-            matches!(open(&path), Err(MediaError::Damaged { .. })),
-            "a store into a hole may be fatal"
-        );
+        // File systems that compress, or keep no zeros, make holes of what was written in full.
+        match open(&path) {
+            Err(MediaError::Damaged { why, .. }) => assert!(n == MAPPED, "{why}"),
+            opened => assert!(n != MAPPED && matches!(opened, Ok(Some(_)))),
+        }
         std::fs::write(&path, [1; 5000]).expect("a file of odd size");
         assert!(matches!(open(&path), Err(MediaError::Damaged { .. })));
         assert!(create(&path, 5000).is_err() && create(&path, 0).is_err());
