@@ -129,20 +129,34 @@ pub fn format(
         );
         return Err(OpenError::Config(why));
     }
+    // What is written beyond a device's end is lost, and its superblock is nobody's from then on.
+    if blocks.iter().any(|block| block.area > 0 && block.first_segment() > block.size) {
+        let why = format!(
+            "no device is large enough for the checkpoints of {flash} bytes of flash, which take {} bytes of one: configure a \
+             larger device, or several caches",
+            2 * area
+        );
+        return Err(OpenError::Config(why));
+    }
     Ok(blocks)
 }
 
-/// Of a home's device, this share may be areas; the first one's in any case.
+/// Of a home's device, this share may be areas; that of a lone one in any case.
 const AREAS_SHARE: u64 = 4;
 
-/// The devices that checkpoints lie on: the first, and the largest of the others where its areas
-/// leave most of it.
+/// The devices that checkpoints lie on: the first whose areas leave most of it, and the largest of
+/// the others of which that is true. Where it is true of none, the largest device alone.
 fn homes(config: &Config, infos: &[DeviceInfo], area: u64) -> Vec<usize> {
-    let others = (1..infos.len())
-        .filter(|&n| may_be_home(&infos[n], area))
-        .filter(|_| has_second_home(config));
-    let second = others.max_by_key(|&n| (infos[n].size, std::cmp::Reverse(n)));
-    [0].into_iter().chain(second).collect()
+    let largest = |among: &mut dyn Iterator<Item = usize>| {
+        among.max_by_key(|&n| (infos[n].size, std::cmp::Reverse(n)))
+    };
+    let mut able = (0..infos.len()).filter(|&n| may_be_home(&infos[n], area));
+    let first = able.next();
+    let second = largest(&mut able.filter(|_| has_second_home(config)));
+    match first {
+        Some(_) => first.into_iter().chain(second).collect(),
+        None => largest(&mut (0..infos.len())).into_iter().collect(),
+    }
 }
 
 /// Whether areas of so many bytes leave most of a device.
@@ -276,6 +290,7 @@ fn most_lines(lines: usize, dram: usize, segment_size: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::superblock::Found;
 
     fn info(size: u64) -> DeviceInfo {
         DeviceInfo { size, alignment: 512, path: "flash".into() }
@@ -314,6 +329,41 @@ mod tests {
                 assert!(memory.lines * 10 >= before * 9, "{} after {before}", memory.lines);
             }
         }
+    }
+
+    /// Bytes of each device, and which of them are to have areas.
+    fn homes_among(sizes: &[u64]) -> Result<Vec<usize>, OpenError> {
+        let config = Config { memory: 4 << 30, ..Config::new("x", vec![]) };
+        let infos: Vec<_> = sizes.iter().map(|&size| info(size)).collect();
+        let blocks = format(&config, &infos, [7; 16], 0, 1)?;
+        for block in &blocks {
+            let written = Superblock::decode(&block.encode());
+            assert_eq!(written, Found::Ours(*block), "{sizes:?} are opened once and never again");
+        }
+        Ok((0..blocks.len()).filter(|&n| blocks[n].area > 0).collect())
+    }
+
+    #[test]
+    fn checkpoints_lie_where_there_is_room_for_them() {
+        const GIB: u64 = 1 << 30;
+        for (sizes, homes) in [
+            (&[64 * GIB, 64 * GIB][..], &[0, 1][..]),
+            (&[GIB, 64 * GIB], &[1]),
+            (&[10 * GIB, 1024 * GIB], &[1]),
+            (&[GIB, 64 * GIB, 64 * GIB], &[1, 2]),
+            (&[64 * GIB, GIB, 32 * GIB], &[0, 2]),
+            // Of many like ones none has areas without a loss.
+            (&[GIB; 16], &[0]),
+            (&[GIB, GIB, 2 * GIB, GIB, GIB, GIB, GIB, GIB, GIB, GIB], &[2]),
+        ] {
+            assert_eq!(homes_among(sizes).expect("divided"), homes, "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn where_no_device_has_room_for_checkpoints_it_is_refused() {
+        let refused = homes_among(&[1 << 30; 40]).expect_err("40 areas of a device each");
+        assert!(refused.to_string().contains("checkpoints"), "{refused}");
     }
 
     #[test]

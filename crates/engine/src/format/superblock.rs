@@ -14,8 +14,8 @@
 //! | superblock| checkpoint area A  | checkpoint area B  |   | segment 0 | segment 1 |         | segment n |
 //! +-----------+--------------------+--------------------+ - +-----------+-----------+-- ... --+-----------+
 //! ```
-//! Areas exist on device 0 only; `area bytes` is 0 elsewhere. Cipher 0 means plain; the field is
-//! reserved.
+//! Areas exist on the homes of checkpoints only; `area bytes` is 0 elsewhere. Cipher 0 means plain;
+//! the field is reserved.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
