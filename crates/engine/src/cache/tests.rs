@@ -374,3 +374,25 @@ fn what_is_kept_off_dram_is_read_from_flash_and_costs_no_memory() {
     }
     cache.close();
 }
+
+#[test]
+fn an_opening_that_is_refused_leaves_the_cache_as_it_was() {
+    let dir = TempDir::new();
+    let mut config = small(&dir);
+    config.devices = vec![DeviceConfig { path: dir.path().join("flash"), size: 4 << 20 }];
+    let cache = Cache::open(config.clone()).expect("opens");
+    drop((cache.close(), cache));
+    let state = || std::fs::read(dir.path().join("state")).ok();
+    let before = state();
+    // Other segments ask for a new cache: of these too few fit, and those need more memory.
+    let few = Config { segment_size: Some(1 << 20), ..config.clone() };
+    let poor = Config { segment_size: Some(128 << 10), memory: 256 << 10, ..config.clone() };
+    for wrong in [few, poor] {
+        let refused = Cache::open(wrong).map(drop);
+        assert!(matches!(refused, Err(OpenError::Config(_))), "{refused:?}");
+        assert!(before.is_some() && state() == before, "the cache is gone: {refused:?}");
+    }
+    let cache = Cache::open(config).expect("opens");
+    assert_eq!(cache.opening().origin, recovery::Origin::Closed);
+    cache.close();
+}

@@ -6,6 +6,7 @@ use super::device_io::{read_superblock, run};
 use super::env::Env;
 use super::kill_log::FoundKillLog;
 use super::members::{homes_of, in_a_row};
+use super::outlook::Outlook;
 use super::past::{End, Past};
 use crate::config::Config;
 use crate::device::{AlignedBuf, DeviceId, Disk, Io, IoKind};
@@ -23,14 +24,16 @@ pub(super) fn create(
     replaced: Option<&'static str>,
     slots: u32,
 ) -> Result<Past, OpenError> {
-    // Without a state file, devices of ours are nobody's: a crash on the way leaves something to be
-    // made anew.
-    env.meta.remove(STATE).map_err(OpenError::io("removing the old state file"))?;
     let mut uuid = [0; 16];
     uuid[..8].copy_from_slice(&env.entropy[0].to_le_bytes());
     uuid[8..].copy_from_slice(&env.entropy[1].to_le_bytes());
     let (hash_seed, set_epoch) = (env.entropy[2], 1);
     let blocks = geometry::format(config, env.set.infos(), uuid, hash_seed, set_epoch)?;
+    // What cannot work is refused before anything of the cache before is gone.
+    Outlook::divided(config, &blocks)?;
+    // Without a state file, devices of ours are nobody's: a crash on the way leaves something to be
+    // made anew.
+    env.meta.remove(STATE).map_err(OpenError::io("removing the old state file"))?;
     for block in &blocks {
         let device = DeviceId(block.device as u16);
         let path = env.set.infos()[block.device as usize].path.display().to_string();
