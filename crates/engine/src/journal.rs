@@ -6,7 +6,8 @@
 //! checkpoint, and by a durable run of the kill log, which has what was below it.
 //!
 //! An entry that finds no space, or whose store fails, *poisons* the journal: its namespaces would
-//! be cold if the process died now. A later checkpoint that covers this moment lifts the poison.
+//! be cold if the process died now. So does an entry of this life that is gone when it is read: the
+//! kernel could not write its page. A later checkpoint that covers this moment lifts the poison.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -225,6 +226,10 @@ impl Journal {
     /// Reads the whole reserved extent; holes are tolerated. Entries below position `needed` are in
     /// the checkpoint.
     ///
+    /// The medium is flushed first. Pages that the kernel could not write may have been given up
+    /// since, with entries that were acknowledged. It tells that once, to the next flush, also
+    /// where the process that stored them is gone. Then entries were lost.
+    ///
     /// # Errors
     /// What the medium said; `InvalidData` when it is not the journal of this cache.
     pub fn scan(media: &dyn Media, uuid: &[u8; 16], epoch: u64, needed: u64) -> io::Result<Scan> {
@@ -240,8 +245,13 @@ impl Journal {
         media.load(format::POISON_AT, &mut poison)?;
         media.load(format::TIME_AT, &mut time)?;
         media.load(format::SOUND_FROM_AT, &mut sound_from)?;
+        let flushed = media.sync();
+        if let Err(error) = &flushed {
+            coverage_mark!(ScannedUnflushed);
+            tracing::warn!(%error, "the journal cannot be flushed: entries of it may be lost");
+        }
         let mut scan = Scan {
-            poisoned: poison != [0; 8],
+            poisoned: poison != [0; 8] || flushed.is_err(),
             time: u64::from_le_bytes(time),
             sound_from: u64::from_le_bytes(sound_from),
             ..Scan::default()
@@ -367,7 +377,7 @@ impl Journal {
     }
 
     /// Reads the entries at these positions, all of which are in use and whose writers have ended.
-    /// `None` where one of them is not whole, or the medium fails.
+    /// `None` where one of them is not whole, which poisons the journal, or the medium fails.
     ///
     /// A process that dies, or a power loss, may leave holes among the entries of earlier lives.
     /// Recovery has passed over them ([`Journal::scan`]), and so does this.
@@ -388,7 +398,11 @@ impl Journal {
                 match entry {
                     Some(entry) => entries.push(entry),
                     None if position < self.began => coverage_mark!(HoleCompacted),
-                    None => return None,
+                    None => {
+                        coverage_mark!(EntryGone);
+                        self.poison_now();
+                        return None;
+                    }
                 }
             }
             from += n;

@@ -6,7 +6,7 @@ use super::*;
 use crate::api::{PutOptions, Tier};
 use crate::clock::{Clock, ManualClock};
 use crate::config::Durability;
-use crate::device::sim::{SimDisk, SimFaults, SimMachine};
+use crate::device::sim::{SimDisk, SimFaults, SimMachine, SimMedia};
 use crate::device::{DeviceConfig, DeviceError, DeviceInfo, Done, Io};
 use crate::durability::backpressure::Backpressure;
 use crate::testing::TempDir;
@@ -373,6 +373,69 @@ fn what_is_kept_off_dram_is_read_from_flash_and_costs_no_memory() {
         assert_eq!(cache.stats().dram_objects, 0);
     }
     cache.close();
+}
+
+/// A journal that counts how often it is flushed, and whose next flushes may fail.
+struct Flushed {
+    media: SimMedia,
+    flushes: AtomicU64,
+    fail: AtomicU64,
+}
+
+impl Media for Flushed {
+    fn len(&self) -> u64 {
+        self.media.len()
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.media.store(offset, bytes)
+    }
+
+    fn load(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.media.load(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.flushes.fetch_add(1, Ordering::SeqCst);
+        match self.fail.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+        {
+            Ok(_) => Err(io::Error::other("told to")),
+            Err(_) => self.media.sync(),
+        }
+    }
+}
+
+/// Opens a cache whose journal is [`Flushed`]. The first flushes of it fail.
+fn flushed(
+    dir: &TempDir,
+    machine: &SimMachine,
+    clock: &Arc<ManualClock>,
+    fail: u64,
+) -> (recovery::Opened, Arc<Flushed>) {
+    let mut env = env(machine, clock.clone());
+    let media = machine.open_media("journal").expect("made with the rest");
+    let journal = Arc::new(Flushed { media, flushes: 0.into(), fail: fail.into() });
+    env.journal = journal.clone();
+    let opened = recovery::open(&small(dir), env, &mut machine.disk()).expect("opens");
+    (opened, journal)
+}
+
+#[test]
+fn a_journal_that_the_last_life_could_not_write_is_not_believed() {
+    for (fail, believed) in [(0, true), (1, false)] {
+        let (dir, clock) = (TempDir::new(), Arc::new(ManualClock::at(1_000_000)));
+        let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20]);
+        for life in 0..3 {
+            // The kernel has an error for whoever flushes first.
+            let fail = if life == 2 { fail } else { 0 };
+            let (opened, _) = flushed(&dir, &machine, &clock, fail);
+            let opening = &opened.opening;
+            assert!(life == 0 || opening.journal == (believed || life == 1), "{fail}: {opening:?}");
+            let options = NamespaceOptions::default();
+            let ns = open_namespace(&opened.core, "test", options).expect("opens");
+            let _ = ns.put(b"key", b"value", PutOptions::default());
+        }
+    }
 }
 
 #[test]

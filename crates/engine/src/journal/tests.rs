@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::{Journal, Scan};
 use crate::device::area::{Media, MmapMedia};
-use crate::format::journal::{ENTRY, Event, POISON_AT};
+use crate::format::journal::{ENTRY, Event, HEADER, POISON_AT};
 use crate::testing::TempDir;
 
 const UUID: [u8; 16] = [5; 16];
@@ -133,6 +133,28 @@ fn a_flush_that_fails_while_the_poison_is_lifted_is_one_more_reason_for_it() {
     assert!(
         !journal.is_poisoned() && !Journal::scan(&*media, &UUID, EPOCH, 2).expect("whole").poisoned
     );
+}
+
+#[test]
+fn an_entry_of_this_life_that_is_gone_makes_the_journal_doubtful_at_once() {
+    for lives in [1, 2] {
+        let (_dir, media, mut journal) = failing();
+        (1..4).for_each(|n| journal.append(kill(n), n));
+        // The kernel could not write a page, gave up its memory, and reads the old bytes again.
+        media.media.store(HEADER + ENTRY, &[0; ENTRY as usize]).expect("stored");
+        if lives == 2 {
+            journal = Journal::resume(media.clone(), &UUID, EPOCH, 3, 0);
+        }
+        let read = journal.read(0..3).map(|entries| entries.len());
+        assert_eq!(read, if lives == 1 { None } else { Some(2) });
+        assert_eq!(
+            journal.poisoned_below(),
+            (lives == 1).then_some(3),
+            "what an earlier life left undone was acknowledged to nobody"
+        );
+        let scan = Journal::scan(&*media, &UUID, EPOCH, 0).expect("whole");
+        assert_eq!(scan.poisoned, lives == 1);
+    }
 }
 
 /// Appends to a mapped journal as fast as a busy cache does, for two laps. Another thread flushes

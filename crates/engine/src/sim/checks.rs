@@ -427,6 +427,8 @@ impl Run {
     /// Has a checkpoint taken where faults have ended. False when the machine died, or went on
     /// dying of what was there before.
     fn checkpoint_at_rest(&mut self, life: &mut Life) -> bool {
+        // A page that was given up is told to whoever flushes next: not to the next life.
+        let _ = life.core.journal.sync();
         let before = life.core.stats().totals.checkpoints;
         for _ in 0..REST {
             life.core.wait_lists.want();

@@ -128,6 +128,27 @@ fn a_removal_that_only_a_lost_journal_knew_does_not_undo_itself() {
 }
 
 #[test]
+fn a_removal_whose_page_the_kernel_gave_up_does_not_undo_itself() {
+    for flushed in [false, true] {
+        let (mut world, mut life) = world(1);
+        put(&life, b"gone", b"value", 0);
+        pass(&mut world, &mut life, 200);
+        assert!(life.on_flash(&world.machine, NS as u8, b"gone").is_some());
+        checkpoint(&mut world, &mut life);
+        life.namespaces[NS].remove(b"gone");
+        // What comes next finds the page given up.
+        world.machine.set_faults(SimFaults { writeback_error: 1.0, ..SimFaults::none() });
+        life.namespaces[NS].remove(b"other");
+        world.machine.set_faults(SimFaults::none());
+        // Whoever flushes is told, in this life or in the next.
+        assert!(!flushed || life.core.journal.sync().is_err());
+        let mut life = crash(&mut world, life, Crash::Process);
+        world.load(&mut life);
+        assert!(get(&life, b"gone").is_none(), "flushed: {flushed}");
+    }
+}
+
+#[test]
 fn a_removal_that_only_an_unreadable_checkpoint_knew_does_not_undo_itself() {
     let (mut world, mut life) = world(1);
     removed_behind_a_checkpoint(&mut world, &mut life);

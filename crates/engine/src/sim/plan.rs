@@ -101,6 +101,9 @@ pub struct Step {
     pub what: What,
 }
 
+/// Of so many stores to the journal at most, one finds a page given up.
+const MOST_GIVEN_UP: f64 = 0.002;
+
 /// A fault that can be switched on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fault {
@@ -400,13 +403,18 @@ impl Fault {
             Self::Slow => &mut faults.slow,
             Self::Media => {
                 (faults.media_error, faults.media_sync_error) = (p, p);
+                faults.writeback_error = p.min(MOST_GIVEN_UP);
                 return;
             }
             Self::Meta => &mut faults.meta_error,
             Self::Any => {
-                let SimFaults { media_error, media_sync_error, meta_error, .. } = *faults;
-                *faults =
-                    SimFaults { media_error, media_sync_error, meta_error, ..SimFaults::all(p) };
+                *faults = SimFaults {
+                    media_error: faults.media_error,
+                    media_sync_error: faults.media_sync_error,
+                    writeback_error: faults.writeback_error,
+                    meta_error: faults.meta_error,
+                    ..SimFaults::all(p)
+                };
                 return;
             }
         };

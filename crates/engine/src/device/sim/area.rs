@@ -16,11 +16,14 @@ pub(crate) struct SimArea {
     synced: BTreeMap<usize, [u8; WORD]>,
     /// Pages that a failed flush has dropped: no flush writes them before they are stored to again.
     dropped: BTreeSet<usize>,
+    /// The kernel has given up a page, and has told nobody yet.
+    untold: bool,
 }
 
 impl SimArea {
     pub(super) fn new(len: u64) -> Self {
-        Self { bytes: vec![0; len as usize], synced: BTreeMap::new(), dropped: BTreeSet::new() }
+        let (synced, dropped) = (BTreeMap::new(), BTreeSet::new());
+        Self { bytes: vec![0; len as usize], synced, dropped, untold: false }
     }
 
     pub(super) fn store(&mut self, offset: u64, bytes: &[u8]) {
@@ -43,6 +46,29 @@ impl SimArea {
         self.synced.retain(|word, _| self.dropped.contains(&(word * WORD / PAGE)));
     }
 
+    /// The kernel cannot write a page, gives it up, and reads it again as it was. Not the first
+    /// one: it is stored to all the time.
+    pub(super) fn give_up_page(&mut self, random: &mut SimRandom) {
+        let pages: BTreeSet<usize> = self.synced.keys().map(|word| word * WORD / PAGE).collect();
+        let pages: Vec<usize> = pages.into_iter().filter(|page| *page > 0).collect();
+        if pages.is_empty() {
+            return;
+        }
+        coverage_mark!(WritebackError);
+        let page = pages[random.below(pages.len() as u64) as usize];
+        for word in page * PAGE / WORD..(page + 1) * PAGE / WORD {
+            if let Some(content) = self.synced.remove(&word) {
+                self.bytes[word * WORD..][..WORD].copy_from_slice(&content);
+            }
+        }
+        self.untold = true;
+    }
+
+    /// Whether a page was given up since the last flush, which is told once.
+    pub(super) fn take_untold(&mut self) -> bool {
+        std::mem::take(&mut self.untold)
+    }
+
     /// Offsets of the words at risk.
     #[cfg(test)]
     pub(crate) fn unsynced(&self) -> Vec<u64> {
@@ -53,6 +79,7 @@ impl SimArea {
     pub(crate) fn lose_unsynced(&mut self, random: &mut SimRandom) {
         let probability = [0.0, 0.5, 1.0][random.below(3) as usize];
         self.dropped.clear();
+        self.untold = false;
         for (word, content) in std::mem::take(&mut self.synced) {
             if random.chance(probability) {
                 self.bytes[word * WORD..][..WORD].copy_from_slice(&content);

@@ -35,6 +35,7 @@ pub struct SimFaults {
     pub slow: f64,
     pub media_error: f64,
     pub media_sync_error: f64,
+    pub writeback_error: f64,
     pub meta_error: f64,
 }
 
@@ -62,6 +63,7 @@ impl SimFaults {
             slow: p,
             media_error: p,
             media_sync_error: p,
+            writeback_error: p,
             meta_error: p,
         }
     }

@@ -70,6 +70,8 @@ impl Media for SimMedia {
         }
         let fails = state.random.chance(state.faults.media_error);
         let prefix = state.random.below((bytes.len() / WORD) as u64 + 1) as usize * WORD;
+        let faults = &state.faults;
+        let gives_up = faults.writeback_error > 0.0 && state.random.chance(faults.writeback_error);
         let Some(area) =
             state.areas.get_mut(&self.name).filter(|area| area.bytes.len() as u64 == self.len)
         else {
@@ -80,6 +82,9 @@ impl Media for SimMedia {
         };
         match moment {
             Moment::Alive if !fails => {
+                if gives_up {
+                    area.give_up_page(&mut state.random);
+                }
                 area.store(offset, bytes);
                 Ok(())
             }
@@ -122,9 +127,10 @@ impl Media for SimMedia {
         if state.effect(self.life) != Moment::Alive {
             return Err(crashed());
         }
-        let fails = state.random.chance(state.faults.media_sync_error);
+        let mut fails = state.random.chance(state.faults.media_sync_error);
         if let Some(area) = state.areas.get_mut(&self.name) {
             area.sync(fails);
+            fails |= area.take_untold();
         }
         if fails { Err(eio()) } else { Ok(()) }
     }

@@ -35,6 +35,8 @@
 //! - `media_sync_error`: a sync fails with EIO, once. Later syncs skip the pages (4 KiB) with
 //!   unsynced words until they are stored to again. Kernels that drop what they could not write do
 //!   the same.
+//! - `writeback_error`: before a store, the kernel gives up a page with unsynced words, which is
+//!   read as it was synced. The next sync says so, of whatever process.
 //! - `meta_error`: a read fails; a replacement fails with the old or the new content in place.
 //!
 //! One I/O, chosen beforehand, may be *held up* for a given number of turns
