@@ -26,8 +26,8 @@ use crate::tier::admission::Admission;
 
 /// Records examined per step.
 const PER_STEP: usize = 2048;
-/// Reads of records to be reinserted in flight.
-const READS: usize = 8;
+/// Chunks of memory that reads of records to be reinserted may take, one long record apart.
+const READ_CHUNKS: u32 = 2;
 
 /// A byte that was not admitted earns so many times what a written one earns for reinsertion.
 const REFUSED_EARN: u64 = 4;
@@ -121,6 +121,7 @@ impl Background {
             entries: None,
             keep,
             reading: 1,
+            reading_bytes: 0,
             copied_before: None,
             room: 0,
             left: 0,
@@ -198,19 +199,20 @@ impl Background {
     }
 
     fn read_kept(&mut self, out: &mut Vec<Io>) {
+        let most = self.core.streams.chunk_size() * READ_CHUNKS;
         loop {
             let Some(reclaim) = &mut self.reclaim else { return };
-            if reclaim.reading >= READS {
+            let Some(entry) = reclaim.keep.front() else { return };
+            let (start, len) = blocks(entry);
+            if !reclaim.may_read(len, most) {
                 return;
             }
             let Some(entry) = reclaim.keep.pop_front() else { return };
             reclaim.reading += 1;
+            reclaim.reading_bytes += len;
             let place = self.core.table.place(reclaim.segment);
-            let from = entry.offset;
-            let start = from & !(BLOCK - 1);
-            let end = (from + entry.len).next_multiple_of(BLOCK);
-            let part = ReclaimIo::Record { entry, skip: (from - start) as usize };
-            let kind = IoKind::Read { len: end - start };
+            let part = ReclaimIo::Record { skip: (entry.offset - start) as usize, entry };
+            let kind = IoKind::Read { len };
             self.submit(
                 out,
                 Purpose::Reclaim(part),
@@ -253,6 +255,7 @@ impl Background {
                 reclaim.entries = Some(entries);
             }
             ReclaimIo::Record { entry, skip } => {
+                reclaim.reading_bytes -= blocks(&entry).1;
                 let (segment, generation) = (reclaim.segment, reclaim.generation);
                 if !self.reinsert(segment, generation, &entry, skip, bytes(result).ok()) {
                     self.credit.give_back(self.core.table.format(segment).padded(entry.len));
@@ -375,6 +378,12 @@ fn copy_hot(
         }
     }
     Hot::GivenUp
+}
+
+/// The blocks that a record lies in: where they start in the segment, and their bytes.
+fn blocks(entry: &FooterEntry) -> (u32, u32) {
+    let start = entry.offset & !(BLOCK - 1);
+    (start, (entry.offset + entry.len).next_multiple_of(BLOCK) - start)
 }
 
 fn location(segment: u32, entry: &FooterEntry) -> Location {

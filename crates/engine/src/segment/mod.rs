@@ -11,12 +11,14 @@ mod state_tests;
 mod stream;
 mod unwritten;
 mod used_for;
+mod write_job;
 
 pub use append::{AppendError, Appended, Object};
 pub use free::FULL_LOAD;
 pub use state::{NO_PLACE, SegmentFigures, SegmentLocation, SegmentTable};
-pub use stream::{StreamId, Streams, StreamsConfig, WriteJob};
+pub use stream::{StreamId, Streams, StreamsConfig};
 pub use used_for::SegmentState;
+pub use write_job::WriteJob;
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -18,6 +18,7 @@ use super::append::{AppendError, Appended, Object};
 use super::open_segment::OpenSegment;
 use super::state::SegmentTable;
 use super::used_for::SegmentState;
+use super::write_job::{FOOTER, WriteJob};
 use crate::device::AlignedBuf;
 use crate::format::footer::{self, SegmentId};
 use crate::format::footer_entries::{EntryList, EntryPosition, FooterEntry};
@@ -51,26 +52,6 @@ const AHEAD: u32 = 8;
 /// records.
 const SPARE: usize = AHEAD as usize;
 
-/// Number of a job that writes a footer.
-const FOOTER: u64 = u64::MAX;
-
-/// A closed chunk or a footer on its way to the device.
-#[derive(Debug, Clone)]
-pub struct WriteJob {
-    /// Its segment.
-    pub segment: u32,
-    /// Where it starts in the segment.
-    pub start: u32,
-    /// Its bytes.
-    pub data: Arc<AlignedBuf>,
-    /// Operations that wait for it.
-    pub awaited: Vec<u64>,
-    /// When its first record came, in milliseconds.
-    pub(super) since: u64,
-    /// Chunks are counted in the order in which they were closed; [`FOOTER`] for footers.
-    number: u64,
-}
-
 /// What the streams share.
 pub struct Streams {
     pub(super) open: [Mutex<Option<OpenSegment>>; STREAMS],
@@ -80,7 +61,7 @@ pub struct Streams {
     spare: Mutex<Vec<AlignedBuf>>,
     /// Jobs not yet handed to the device.
     queue: Mutex<VecDeque<WriteJob>>,
-    /// Closed chunks, handed out or not.
+    /// Closed chunks, handed out or not. One that is longer, for a large record, counts as so many.
     outstanding: AtomicU32,
     /// Footers not yet written. They have memory of their own and take no chunk's place in the
     /// queue. Otherwise the end of a segment would cost an object when the queue is nearly full.
@@ -157,9 +138,9 @@ impl Streams {
         awaited: Option<u64>,
     ) -> Result<Appended, AppendError> {
         let most = record::most_padded(object.key.len(), object.value.len());
-        let mut open = self.open[stream as usize].lock();
-        self.make_room(stream, &mut open, most)?;
-        let open = open.as_mut().expect("make_room has opened a segment");
+        let mut opened = self.open[stream as usize].lock();
+        self.make_room(stream, &mut opened, most)?;
+        let open = opened.as_mut().expect("make_room has opened a segment");
         if open.fill == 0 || open.entries.is_empty() {
             open.since = now_ms;
         }
@@ -175,10 +156,16 @@ impl Streams {
         open.entries.push(&FooterEntry { hash: object.hash, meta, offset: at, len });
         self.table.record_added(open.id, meta.version, meta.expiry, padded);
         self.totals.record_bytes.add(u64::from(padded));
+        let is_long = open.chunk.len() > self.chunk_size as usize;
         if stream == StreamId::Reinserted {
             self.totals.reinserted_bytes.add(u64::from(padded));
         }
-        Ok(Appended { at: Location { segment: open.id, offset_units: at / UNIT }, len })
+        let at = Location { segment: open.id, offset_units: at / UNIT };
+        if is_long {
+            // Nothing more fits. Open chunks have the memory of usual ones.
+            self.close_or_seal(&mut opened);
+        }
+        Ok(Appended { at, len })
     }
 
     /// Makes the stream's open chunk take `padded` more bytes: closes the chunk, seals the segment
@@ -218,6 +205,11 @@ impl Streams {
             *open = Some(self.open_segment(stream, padded)?);
         }
         Ok(())
+    }
+
+    /// Bytes of a chunk, unless a record is longer.
+    pub fn chunk_size(&self) -> u32 {
+        self.chunk_size
     }
 
     /// Whether half of the chunks that may wait for the device do. The other half is for puts that
@@ -312,7 +304,7 @@ impl Streams {
 
     fn enqueue(&self, job: WriteJob) {
         self.table.write_started(job.segment);
-        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        self.outstanding.fetch_add(job.weight(self.chunk_size), Ordering::Relaxed);
         let closed = WriteJob { awaited: Vec::new(), ..job.clone() };
         self.closed.lock().push(closed);
         self.push_job(job);
@@ -553,8 +545,10 @@ impl Streams {
     /// A job is over: its bytes are on flash, or its segment is retired.
     pub fn job_done(&self, job: &WriteJob) {
         self.closed.lock().retain(|c| (c.segment, c.start) != (job.segment, job.start));
-        let queued = if job.number == FOOTER { &self.footers } else { &self.outstanding };
-        queued.fetch_sub(1, Ordering::Relaxed);
+        match job.number {
+            FOOTER => self.footers.fetch_sub(1, Ordering::Relaxed),
+            _ => self.outstanding.fetch_sub(job.weight(self.chunk_size), Ordering::Relaxed),
+        };
     }
 
     /// Keeps the memory of a written chunk for the next one. Nobody may read it any more, and it
@@ -569,7 +563,7 @@ impl Streams {
         }
     }
 
-    /// Jobs not yet done.
+    /// Jobs not yet done, by their memory.
     pub fn outstanding(&self) -> u32 {
         self.outstanding.load(Ordering::Relaxed) + self.footers.load(Ordering::Relaxed)
     }

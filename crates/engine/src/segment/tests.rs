@@ -136,6 +136,42 @@ fn memory_that_is_used_again_writes_nothing_of_what_it_held() {
     assert_eq!(memory[0], memory[2], "nothing was used again");
 }
 
+#[test]
+fn the_queue_is_bounded_by_the_memory_it_takes() {
+    const CHUNK: usize = 1 << 20;
+    let dir = TempDir::new();
+    // The longest records, some that are a little longer than a chunk, and short ones.
+    for len in [(4 << 20) - 100, CHUNK + 1, 1000] {
+        let bench = Bench::with_segments(&dir, &len.to_string(), 16 << 20);
+        let value = vec![7; len];
+        let (mut full, mut nearly_full) = (0, None);
+        for version in 1.. {
+            let meta = Meta { ns: 0, version, expiry: 0, group: 0, epoch_slot: 0 };
+            let object = Object { hash: version, meta, key: b"key", value: &value };
+            let closed = bench.streams.closed.lock();
+            let waits: usize = closed.iter().map(|job| job.data.capacity()).sum();
+            drop(closed);
+            full = full.max(waits);
+            if bench.streams.is_nearly_full() {
+                nearly_full.get_or_insert(waits);
+            }
+            match bench.streams.append(StreamId::New, &object, 0, None) {
+                Ok(_) => {}
+                Err(refused) => {
+                    assert_eq!(refused, AppendError::QueueFull);
+                    break;
+                }
+            }
+        }
+        // The last chunk may be longer than the room that was left.
+        let most = |chunks: usize| chunks * CHUNK + len.next_multiple_of(CHUNK);
+        assert!(full <= most(16), "{len}: {full} bytes wait");
+        assert!(nearly_full.is_some_and(|half| half <= most(8)), "{len}: {nearly_full:?}");
+        bench.write_all();
+        assert!(!bench.streams.is_nearly_full(), "{len}: what is written waits on");
+    }
+}
+
 /// What a user works out: values, and some for the keys. Headers, footers, checkpoints and what
 /// reclaim keeps free fit into the rest, and the index into a part of the default memory.
 #[test]
