@@ -18,9 +18,8 @@ impl Background {
     pub(super) fn step_through(&mut self, now: u64, out: &mut Vec<Io>) {
         let core = self.core.clone();
         core.streams.close_awaited();
-        for id in core.streams.take_lost().into_iter().chain(core.waiters.overdue(Some(now))) {
-            core.give_up(id, RefuseReason::Device);
-        }
+        let lost = core.streams.take_lost().into_iter();
+        core.give_up(lost.chain(core.waiters.overdue(Some(now))), RefuseReason::Device);
         if self.flushes.in_flight > 0 {
             return;
         }
@@ -47,10 +46,11 @@ impl Background {
     /// A chunk's write is over; `lost` when its records cannot be read again.
     pub(super) fn acknowledge(&mut self, job: &WriteJob, failed: bool) {
         let lost = failed || self.core.table.state(job.segment) == SegmentState::Retired;
+        if lost {
+            return self.core.give_up(job.awaited.iter().copied(), RefuseReason::Device);
+        }
         for &id in &job.awaited {
-            if lost {
-                self.core.give_up(id, RefuseReason::Device);
-            } else if self.core.waiters.is_synced(id) {
+            if self.core.waiters.is_synced(id) {
                 self.flushes.next.push(Unflushed { waiter: id, segment: job.segment });
             } else {
                 self.core.complete(id);
@@ -79,8 +79,10 @@ impl Background {
             put.waiter
         });
         let removals = std::mem::take(&mut self.flushes.removals);
-        for id in puts.chain(removals) {
-            if sound { self.core.complete(id) } else { self.core.give_up(id, RefuseReason::Device) }
+        let all = puts.chain(removals);
+        match sound {
+            true => all.for_each(|id| self.core.complete(id)),
+            false => self.core.give_up(all, RefuseReason::Device),
         }
     }
 

@@ -155,9 +155,7 @@ impl Background {
     pub fn abandon(&self) {
         self.core.wait_lists.end();
         self.core.waiters.end();
-        for id in self.core.waiters.overdue(None) {
-            self.core.give_up(id, RefuseReason::Device);
-        }
+        self.core.give_up(self.core.waiters.overdue(None), RefuseReason::Device);
     }
 
     /// Whether the clean stop is over.

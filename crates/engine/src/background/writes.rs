@@ -185,9 +185,7 @@ impl Background {
             return;
         }
         // What is written there and not flushed yet never lasts: the segment may be used again.
-        for waiter in self.flushes.take_those_in(segment) {
-            core.give_up(waiter, RefuseReason::Device);
-        }
+        core.give_up(self.flushes.take_those_in(segment), RefuseReason::Device);
         let device = &mut self.devices[usize::from(core.table.place(segment).device.0)];
         // One that fails alone, not in an outage, is a bad place.
         self.try_again = if device.pause == 0 && !device.silent {

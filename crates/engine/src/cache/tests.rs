@@ -9,6 +9,7 @@ use crate::config::Durability;
 use crate::device::sim::{SimDisk, SimFaults, SimMachine, SimMedia};
 use crate::device::{DeviceConfig, DeviceError, DeviceInfo, Done, Io};
 use crate::durability::backpressure::Backpressure;
+use crate::durability::pending::{Ack, Pending};
 use crate::testing::TempDir;
 
 /// A device that never answers, once it is opened.
@@ -418,6 +419,33 @@ fn flushed(
     env.journal = journal.clone();
     let opened = recovery::open(&small(dir), env, &mut machine.disk()).expect("opens");
     (opened, journal)
+}
+
+#[test]
+fn those_who_are_refused_together_share_a_flush() {
+    let (dir, clock) = (TempDir::new(), Arc::new(ManualClock::at(1_000_000)));
+    let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20]);
+    let (recovery::Opened { core, mut background, .. }, journal) =
+        flushed(&dir, &machine, &clock, 0);
+    let synced = NamespaceOptions { durability: Durability::Synced, ..Default::default() };
+    let ns = open_namespace(&core, "test", synced).expect("opens");
+    let submit = |n: u32| match ns.submit_put(&n.to_le_bytes(), b"value", PutOptions::default()) {
+        Ack::Later(pending) => pending,
+        Ack::Done(outcome) => panic!("it waits for a flush: {outcome:?}"),
+    };
+    let flushes = || journal.flushes.load(Ordering::SeqCst);
+    // Overdue, as the device answers nothing; and those whom nobody looks after any more.
+    for abandoned in [false, true] {
+        let waiting: Vec<_> = (0..1_000).map(submit).collect();
+        let before = flushes();
+        clock.pass(60_000);
+        match abandoned {
+            false => background.step(&mut Vec::new()),
+            true => background.abandon(),
+        }
+        assert!(waiting.iter().all(Pending::is_done), "no test: some wait on");
+        assert!((1..=2).contains(&(flushes() - before)), "{} flushes", flushes() - before);
+    }
 }
 
 #[test]

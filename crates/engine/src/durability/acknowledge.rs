@@ -12,7 +12,7 @@ use crate::api::{PutOutcome, RefuseReason};
 use crate::config::Durability;
 use crate::core::Core;
 use crate::durability::pending::{Ack, Pending};
-use crate::durability::waiters::Ticket;
+use crate::durability::waiters::{Ticket, Waiter};
 use crate::index::Location;
 use crate::namespace::state::NamespaceState;
 use crate::ops::put::Put;
@@ -69,20 +69,27 @@ impl Core {
         waiter.finish(Ok(()));
     }
 
-    /// An operation that waited is refused: what it put goes, unless something newer has taken its
+    /// Operations that waited are refused: what they put goes, unless something newer has taken its
     /// place. A removal cannot be refused: the caller relies on it. So it waits here for the
-    /// journal, the only thing it needs to be durable.
-    pub(crate) fn give_up(&self, id: u64, reason: RefuseReason) {
-        let Some(waiter) = self.waiters.take(id) else { return };
-        if let Some(ns) = self.namespaces.by_id(waiter.ns) {
+    /// journal, the only thing it needs to be durable. All share one flush of it.
+    pub(crate) fn give_up(&self, ids: impl IntoIterator<Item = u64>, reason: RefuseReason) {
+        let mut synced = None;
+        let refused: Vec<Waiter> = ids.into_iter().filter_map(|id| self.waiters.take(id)).collect();
+        for waiter in &refused {
+            let Some(ns) = self.namespaces.by_id(waiter.ns) else { continue };
             if let Some((hash, version)) = waiter.put {
                 self.withdraw(&ns, hash, version, waiter.at);
                 ns.counters.refuse(reason);
             }
-            // Whatever became of it, the older object must stay away.
+            if ns.options.durability == Durability::Synced {
+                synced = Some(ns);
+            }
+        }
+        // Whatever became of them, the older objects must stay away.
+        if let Some(ns) = synced {
             self.settle(&ns);
         }
-        waiter.finish(Err(reason));
+        refused.into_iter().for_each(|waiter| waiter.finish(Err(reason)));
     }
 
     /// Removes what was put as this version, in DRAM or at that place.

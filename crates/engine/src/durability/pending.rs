@@ -93,7 +93,7 @@ impl<T> Pending<T> {
                 && self.core.time.millis() >= self.ticket.deadline
             {
                 drop(state);
-                self.core.give_up(self.ticket.id, RefuseReason::Device);
+                self.core.give_up([self.ticket.id], RefuseReason::Device);
                 state = completion.state.lock();
             }
         }
