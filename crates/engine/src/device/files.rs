@@ -1,21 +1,20 @@
 //! Opening files and block devices: created, preallocated with real blocks, locked, `O_DIRECT`.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use rustix::fs::{Access, AtFlags, FallocateFlags, FlockOperation, OFlags, SeekFrom, StatxFlags};
+use rustix::fs::{Access, AtFlags, FallocateFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
 use crate::format::superblock::{Found, RESERVED, Superblock};
 
 use super::answer::within;
 use super::buf::{AlignedBuf, BUF_ALIGN};
+use super::claim::{LETTING_GO, lock, open_direct};
 use super::disk::{DeviceConfig, DeviceId, DeviceInfo, DeviceSet, Truncated, check};
 use super::error::DeviceError;
 use super::patient::PATIENCE;
@@ -27,10 +26,6 @@ const DEFAULT_ALIGNMENT: u32 = 4096;
 const MIN_SIZE: u64 = 4096;
 /// Where devices are.
 const DEVICES: &str = "/dev";
-/// For how long a lock that is held may be one of a process that is gone.
-const LETTING_GO: Duration = Duration::from_secs(2);
-/// Pause between two attempts to take a lock.
-const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The open devices; descriptors are closed, and locks released, when the last owner drops it.
 pub(super) struct Files {
@@ -223,7 +218,7 @@ fn open_device(config: &DeviceConfig) -> Result<(File, DeviceInfo, u64), DeviceE
     let fail = |doing| move |e| DeviceError::from_io(doing, path, config.size, e);
     let kind = kind_of(config)?;
     let (is_block, is_new) = (kind == Kind::Block, kind == Kind::Missing);
-    let file = open_direct(path, is_block).map_err(fail("open"))?;
+    let file = open_direct(path, is_block, LETTING_GO).map_err(fail("open"))?;
     // Before anything is changed: the lock is what makes changing it ours to do.
     lock(&file, LETTING_GO).map_err(|e| fail("lock")(e.into()))?;
     let size = if is_block {
@@ -297,45 +292,6 @@ fn is_among_devices(path: &Path) -> bool {
     let Some(Ok(parent)) = path.parent().map(Path::canonicalize) else { return false };
     let file_system = |path: &Path| std::fs::metadata(path).ok().map(|found| found.dev());
     parent.starts_with(DEVICES) && file_system(&parent) == file_system(Path::new(DEVICES))
-}
-
-/// Takes the lock. After a cache was closed or killed, the kernel takes a moment to end its last
-/// io_uring requests. It keeps the lock for them, so a successor waits that long.
-pub(super) fn lock(file: &File, limit: Duration) -> Result<(), Errno> {
-    let until = Instant::now() + limit;
-    loop {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(LOCK_PAUSE),
-            locked => return locked,
-        }
-    }
-}
-
-/// Opens with `O_DIRECT`; a file system without it is said in the log, since the page cache then
-/// holds everything twice.
-fn open_direct(path: &Path, is_block: bool) -> io::Result<File> {
-    let attempt = |direct: bool| {
-        let mut flags = OFlags::empty();
-        flags.set(OFlags::DIRECT, direct);
-        // On a block device O_EXCL without O_CREAT refuses one that is mounted or in use.
-        flags.set(OFlags::EXCL, is_block);
-        let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .write(true)
-            .create(!is_block)
-            .mode(0o600)
-            .custom_flags(flags.bits() as i32);
-        options.open(path)
-    };
-    match attempt(true) {
-        Err(e) if Errno::from_io_error(&e) == Some(Errno::INVAL) => {
-            let file = attempt(false)?;
-            tracing::warn!(path = %path.display(), "no O_DIRECT on this file system: flash reads also fill the page cache");
-            Ok(file)
-        }
-        other => other,
-    }
 }
 
 /// Whether a file or device has a content that no version of ours wrote: then it is not ours to
@@ -504,6 +460,8 @@ pub(super) fn advance(
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+
     use super::*;
 
     #[test]

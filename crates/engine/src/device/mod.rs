@@ -16,6 +16,7 @@
 mod answer;
 pub mod area;
 mod buf;
+mod claim;
 mod disk;
 mod error;
 mod files;

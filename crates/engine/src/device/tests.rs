@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::files::lock;
+use super::claim::{attempt_while, is_busy, lock};
 use super::*;
 use crate::format::superblock::Superblock;
 use crate::testing::TempDir;
@@ -269,6 +269,24 @@ fn a_lock_that_is_let_go_soon_is_waited_for() {
         drop(first);
         assert_eq!(waits.join().expect("no panic"), Ok(()));
     });
+}
+
+#[test]
+fn a_block_device_that_is_let_go_soon_is_waited_for() {
+    let busy = || io::Error::from(Errno::BUSY);
+    let (mut attempts, minute) = (0, Duration::from_secs(60));
+    let opened = attempt_while(minute, is_busy, || {
+        attempts += 1;
+        if attempts < 3 { Err(busy()) } else { Ok(attempts) }
+    });
+    assert_eq!(opened.expect("let go"), 3);
+    let kind = |limit, error: fn() -> io::Error| {
+        let opened: io::Result<()> = attempt_while(limit, is_busy, || Err(error()));
+        opened.expect_err("not opened").kind()
+    };
+    assert_eq!(kind(Duration::ZERO, || Errno::BUSY.into()), busy().kind());
+    // Whatever else it is does not pass.
+    assert_eq!(kind(minute, || Errno::ACCESS.into()), io::ErrorKind::PermissionDenied);
 }
 
 #[test]
