@@ -3,7 +3,8 @@
 //!
 //! The first part is read before the answer begins. So a value that is not there any more is a
 //! miss, mostly. One that turns out later not to be whole ends the connection: what was promised
-//! cannot be sent, and nothing else may be sent in its place.
+//! cannot be sent, and nothing else may be sent in its place. Its head goes if a part is gone, and
+//! stays if one could not be looked at, as where a device fails for a moment.
 
 use std::rc::Rc;
 
@@ -88,8 +89,11 @@ pub async fn send(
             Err(reason) => {
                 reactor_state.counts.parts_lost.inc();
                 parts.tell_lost(n, reason);
+                if reason.is_absence() {
+                    remove_head(reactor_state, key, &head).await;
+                }
                 // The slot is dropped without an answer, which ends the connection.
-                return remove_head(reactor_state, key, &head).await;
+                return;
             }
         }
     }

@@ -318,6 +318,33 @@ fn a_part_that_cannot_be_read_ends_the_connection_before_a_wrong_byte() {
     assert_eq!(large.connect().get("k"), None, "the head goes with it");
 }
 
+#[test]
+fn a_part_that_cannot_be_read_for_a_moment_ends_the_connection_and_costs_no_value() {
+    let mut large = Large::new(Durability::WriteBack);
+    let value = lines(25_000);
+    assert_eq!(large.connect().set("set k 0 0 400000", &value), "STORED");
+    large.stop(true);
+    large.start();
+    // Its head is in DRAM from now on, its parts are not.
+    assert_eq!(large.connect().get("k"), Some(value.clone()));
+    let path = large.dir.path().join("flash");
+    let whole = std::fs::read(&path).unwrap();
+    let part = &value[50 * 4096..50 * 4096 + 32];
+    let place = whole.windows(part.len()).position(|found| found == part).unwrap();
+    let end = place / 4096 * 4096;
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(end as u64).unwrap();
+    let mut client = large.connect();
+    client.send("get k\r\n");
+    assert_eq!(client.line(), "VALUE k 0 400000");
+    let mut came = Vec::new();
+    client.0.read_to_end(&mut came).unwrap();
+    assert!(came.len() <= 50 * 4096 && value.starts_with(&came), "{} bytes came", came.len());
+    file.write_all_at(&whole[end..], end as u64).unwrap();
+    let again = large.connect().get("k");
+    assert!(again == Some(value), "a device that failed once took it for good");
+}
+
 /// The engine finds nothing wrong with it: it is a record, and its checksum holds.
 #[test]
 fn a_part_of_another_length_is_not_served() {
