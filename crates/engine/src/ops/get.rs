@@ -26,8 +26,9 @@ use bytes::Bytes;
 use crate::api::{Hit, MissReason, PREFETCHED, Tier};
 use crate::core::Core;
 use crate::device::{AlignedBuf, DeviceId};
+use crate::format::BLOCK;
 use crate::format::record::{self, Record};
-use crate::index::{Location, Slot};
+use crate::index::{Location, MAX_RECORD, SizeClass, Slot};
 use crate::namespace::state::NamespaceState;
 use crate::segment::SegmentState;
 use crate::shard::Shard;
@@ -290,6 +291,15 @@ impl FlashRead {
             attempt,
             done: false,
         }
+    }
+
+    /// Memory that the read of an object takes at most, wherever its record lies. A read has as
+    /// many bytes as a record of its size class may have, in whole blocks.
+    #[must_use]
+    pub fn most_held(key_len: usize, value_len: usize) -> usize {
+        let len = record::most_len(key_len, value_len).min(MAX_RECORD as usize) as u32;
+        let most = SizeClass::from_bytes(len).map_or(len, SizeClass::max_bytes);
+        AlignedBuf::read_capacity((most + BLOCK) as usize)
     }
 
     /// The engine that it looks in.

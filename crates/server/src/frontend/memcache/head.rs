@@ -1,6 +1,6 @@
 //! What is kept in the place of a value in parts: see [`super::parts`].
 
-use afterglow_engine::device::AlignedBuf;
+use afterglow_engine::FlashRead;
 
 /// Longest value, in bytes.
 const MAX_VALUE: u64 = 64 << 20;
@@ -67,7 +67,7 @@ impl Head {
 
     /// Memory that the read of a part takes.
     pub fn held(&self) -> usize {
-        AlignedBuf::read_capacity(self.part.min(self.len) as usize + PART_UNIT as usize)
+        FlashRead::most_held(self.key(0).len(), self.part.min(self.len) as usize)
     }
 
     /// The key of part `n`.
@@ -81,6 +81,10 @@ impl Head {
 
 #[cfg(test)]
 mod tests {
+    use afterglow_engine::device::AlignedBuf;
+    use afterglow_engine::format::record;
+    use afterglow_engine::index::SizeClass;
+
     use super::*;
 
     #[test]
@@ -93,6 +97,20 @@ mod tests {
         for (len, part) in [(0, 4096u32), (1, 0), (1, 4095), (65 << 20, 4096), (1, 2 << 20)] {
             let bad = [&bytes[..16], &u32::to_le_bytes(len), &part.to_le_bytes()].concat();
             assert_eq!(Head::decode(&bad), None, "{len} {part}");
+        }
+    }
+
+    #[test]
+    fn the_read_of_a_part_has_the_memory_it_takes_wherever_the_part_lies() {
+        for part in (PART_UNIT..=MAX_PART).step_by(PART_UNIT as usize) {
+            let head = Head::new(64 << 20, part as usize);
+            let record = record::most_len(head.key(0).len(), part as usize);
+            // A get reads as much as a record of its size class may have, in whole blocks.
+            let class = SizeClass::from_bytes(record as u32).unwrap().max_bytes() as usize;
+            for offset in (0..4096).step_by(16) {
+                let read = AlignedBuf::read_capacity((offset + class).next_multiple_of(4096));
+                assert!(read <= head.held(), "{part} at {offset}: {read} of {}", head.held());
+            }
         }
     }
 
