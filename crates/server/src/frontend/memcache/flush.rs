@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -118,7 +119,8 @@ impl FlushSchedule {
 
     fn write(&self, due: u64) -> io::Result<()> {
         let new = self.path.with_extension("new");
-        let mut file = fs::File::create(&new)?;
+        let mut options = fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         writeln!(file, "{due}")?;
         file.sync_all()?;
         fs::rename(&new, &self.path)?;
@@ -131,6 +133,8 @@ impl FlushSchedule {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -146,6 +150,8 @@ mod tests {
         assert_eq!(flushed(&first, u64::MAX), 0);
         first.schedule(50).unwrap();
         first.schedule(60).unwrap();
+        let mode = fs::metadata(dir.path().join(FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "as all files of the data directory");
         assert_eq!(flushed(&first, 59), 0);
         let second = open();
         assert_eq!((second.due(), flushed(&second, 59)), (Some(60), 0));
