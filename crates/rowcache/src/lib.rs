@@ -91,5 +91,7 @@ pub mod unit;
 mod unit_row_tests;
 #[cfg(test)]
 mod unit_tests;
+#[cfg(test)]
+mod weak_restart_tests;
 pub mod write_in_flight;
 pub mod write_scope;

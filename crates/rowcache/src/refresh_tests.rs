@@ -94,8 +94,12 @@ fn cache_of(
 }
 
 impl Stage {
-    /// The process was killed and starts again.
+    /// The process was killed and starts again. Its file of intents is as it was, and nobody else
+    /// has it open.
     fn restart(&mut self) {
+        let [intents, copy] = ["intents", "copy"].map(|name| self._directory.path().join(name));
+        std::fs::copy(&intents, &copy).unwrap();
+        std::fs::rename(&copy, &intents).unwrap();
         self.cache = cache_of(&self._engine, self._directory.path(), &self.policies, &self.clock);
     }
 

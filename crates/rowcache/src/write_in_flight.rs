@@ -406,9 +406,7 @@ impl<W> WriteInFlight<W> {
             return;
         }
         self.nature.undropped = false;
-        let dropped = self.cache.intent_log.begin(&self.gates, self.nature);
-        let before = std::mem::replace(&mut self.intents, dropped);
-        self.cache.intent_log.settle(&before, Settled::Definite);
+        self.cache.intent_log.renote(&mut self.intents, self.nature);
     }
 
     /// Ends a lightweight transaction of unknown outcome after an inquiry. `decided`: a serial read
@@ -417,8 +415,9 @@ impl<W> WriteInFlight<W> {
     pub fn settle_inquired(mut self, answered: Answered, decided: bool, seen_here: bool) {
         if decided {
             // Only phases that have passed can still have an effect. The rest counts as a plain
-            // write.
-            self.nature.conditional = false;
+            // write, also after a restart.
+            (self.nature.conditional, self.nature.dead_after) = (false, 0);
+            self.cache.intent_log.renote(&mut self.intents, self.nature);
             self.weak |= !seen_here;
         }
         // A coordinator that answered has finished with it. A coordinator that was lost may not

@@ -9,7 +9,9 @@ use parking_lot::Mutex;
 use crate::clock::Millis;
 use crate::gate::{GateScope, Settled};
 use crate::intents::table::{IntentId, IntentTable};
-use crate::intents::words::{Nature, SCOPE, WEAK, intents_of, rows_undropped, scope_of_intent};
+use crate::intents::words::{
+    Nature, SCOPE, WEAK, intents_of, rows_undropped, scope_of_intent, with_nature,
+};
 
 /// An intent and what it says.
 pub(crate) type Noted = (IntentId, u64);
@@ -110,26 +112,35 @@ impl IntentLog {
         superfluous.into_iter().for_each(|id| self.intents.settle(id));
     }
 
-    /// Keeps an intent of a write that fills may miss until then.
+    /// Keeps an intent of a write that fills may miss until then. From here on it says no more than
+    /// that: a restart does not take it for one of unknown outcome.
     fn keep_weak(&self, (id, word): Noted, until: Millis) {
+        let own = with_nature(word, Nature { weak: true, ..Nature::default() });
         let mut weak = self.weak.lock();
-        let (scope, nature) = scope_of_intent(word);
-        let own = matches!(scope, GateScope::Slots(_) | GateScope::Table(_)) && !nature.undropped;
-        let known = weak.by_scope.contains_key(&(word & SCOPE));
-        let superfluous = if word == WEAK || own && (known || weak.by_scope.len() < self.max_weak) {
-            weak.keep(word & SCOPE, until, id)
-        } else {
-            let all = weak.by_scope.get(&(WEAK & SCOPE)).copied();
-            match all {
-                Some((latest, noted)) => {
-                    weak.by_scope.insert(WEAK & SCOPE, (until.max(latest), noted));
-                }
-                None => drop(weak.keep(WEAK & SCOPE, until, self.intents.begin(WEAK))),
+        let has_place =
+            weak.by_scope.contains_key(&(own & SCOPE)) || weak.by_scope.len() < self.max_weak;
+        let own = if has_place { own } else { WEAK };
+        match weak.by_scope.get_mut(&(own & SCOPE)) {
+            Some((latest, _)) => {
+                *latest = until.max(*latest);
+                drop(weak);
+                self.intents.settle(id);
             }
-            Some(id)
-        };
-        drop(weak);
-        superfluous.into_iter().for_each(|id| self.intents.settle(id));
+            None => {
+                let id = if own == word { id } else { self.intents.replace(id, own) };
+                let superfluous = weak.keep(own & SCOPE, until, id);
+                debug_assert_eq!(superfluous, None, "the scope was not there");
+            }
+        }
+    }
+
+    /// From here on these intents are of writes of this nature. It must be covered by the earlier
+    /// one: a crash meanwhile may find either.
+    pub(crate) fn renote(&self, noted: &mut [Noted], nature: Nature) {
+        for (id, word) in noted {
+            *word = with_nature(*word, nature);
+            *id = self.intents.replace(*id, *word);
+        }
     }
 
     /// After a crash, an intent that could not be noted counts as a write to everything: the table

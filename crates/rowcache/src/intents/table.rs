@@ -191,6 +191,27 @@ impl IntentTable {
         IntentId(slot)
     }
 
+    /// Says something else of an intent, in its place. Where that cannot be stored the earlier word
+    /// may stay, so it must cover what the new one says. Returns the intent's name from now on: one
+    /// that found no slot may find one now.
+    ///
+    /// # Panics
+    /// When `word` is 0.
+    pub fn replace(&self, id: IntentId, word: u64) -> IntentId {
+        assert!(word != 0, "word 0 is a free slot");
+        match id.0 {
+            Some(slot) => {
+                let _ = self.media.store(at(slot), &word.to_le_bytes());
+                id
+            }
+            None => {
+                let found = self.begin(word);
+                self.settle(id);
+                found
+            }
+        }
+    }
+
     /// Wipes an intent: its outcome is known, or no longer matters. Called once for each
     /// [`IntentTable::begin`]. An intent that cannot be wiped stays noted, which is safe.
     pub fn settle(&self, id: IntentId) {
