@@ -407,7 +407,10 @@ impl WriteScope {
         let mut key = RowKey::new();
         match template.bind(value, &mut key) {
             Ok(()) => {
-                if self.slot(gate, template.table(), key.partition_key()).is_some() {
+                if let Some(token) = self.slot(gate, template.table(), key.partition_key()) {
+                    if self.conditional && key.has_clustering() {
+                        self.completed(gate, template.table(), token);
+                    }
                     let row = Invalidation::Row(key.engine_key().to_vec());
                     self.drops(gate, template.table(), row);
                     // A table without clustering columns has no units.
@@ -437,6 +440,16 @@ impl WriteScope {
                 }
             }
             Err(_) => self.table(gate, template.table()),
+        }
+    }
+
+    /// A lightweight transaction may complete another one of its partition, of any row. Where we
+    /// have sent that one the partition is held. Another holder of the lease may have left it.
+    fn completed(&mut self, gate: u32, table: Uuid, token: u64) {
+        let partition = Invalidation::Partition(token);
+        // It comes before the rows of its transaction, which all are of one partition.
+        if !self.invalidations.iter().take(2).any(|one| *one == partition) {
+            self.drops(gate, table, partition);
         }
     }
 

@@ -205,6 +205,34 @@ fn a_write_to_one_partition_happens_as_a_whole_and_to_several_perhaps_in_part() 
 }
 
 #[test]
+fn a_transaction_drops_its_partition_because_it_may_complete_another_of_it() {
+    let key = &[5; 16][..];
+    for text in [
+        "UPDATE ks.t SET v = 1 WHERE k = ? AND c = ? IF v = 2",
+        "INSERT INTO ks.t (k, c, v) VALUES (?, ?, 1) IF NOT EXISTS",
+        "DELETE FROM ks.t WHERE k = ? AND c = ? IF EXISTS",
+    ] {
+        let scope = bound_scope(&[text], key);
+        let token = token_of(gate_of("ks", "t"), key);
+        assert_eq!(kinds(&scope).0, [GateScope::Slots(vec![slot_of(token)])], "{text}");
+        let partitions: Vec<_> = scope
+            .invalidations()
+            .iter()
+            .filter(|one| matches!(one, Invalidation::Partition(_)))
+            .collect();
+        assert_eq!(partitions, [&Invalidation::Partition(token)], "{text}");
+    }
+    let plain = bound_scope(&["UPDATE ks.t SET v = 1 WHERE k = ? AND c = ?"], key);
+    assert_eq!(kinds(&plain).1, ["row", "unit"]);
+    // Once, however many rows.
+    let batch = "BEGIN BATCH UPDATE ks.t SET v = 1 WHERE k = ? AND c = ? IF v = 2; \
+                 UPDATE ks.t SET v = 1 WHERE k = ? AND c = 11111111-0000-1000-8000-000000000000; \
+                 APPLY BATCH";
+    let dropped = kinds(&bound_scope(&[batch], key)).1;
+    assert_eq!(dropped.iter().filter(|kind| **kind == "partition").count(), 1, "{dropped:?}");
+}
+
+#[test]
 fn one_partition_of_one_table_is_told_from_more() {
     let id = Uuid::from_u128(7);
     let one = |texts: &[&str]| bound_scope(texts, &id.into_bytes()).partition_of() == Some(id);
