@@ -176,6 +176,7 @@ impl<W> RowCache<W> {
             Ack::Done(PutOutcome::Refused(_)) => Installed::Refused,
         }
     }
+
     /// Reads of a row are served from the row, or from the unit of its partition. No read may see
     /// an older state than an earlier one did: others may write past us, and a fill may miss a weak
     /// write. A unit in DRAM that has this row was not there when the row's fill began, or was not
@@ -187,7 +188,7 @@ impl<W> RowCache<W> {
         }
         let Peek::Dram(hit) = self.rows.peek(key.unit_key()) else { return };
         let unit = Origin::split(&hit.value).and_then(|(_, bytes)| StoredUnit::decode(bytes));
-        if unit.is_some_and(|unit| unit.row(table, key).is_ok()) {
+        if unit.is_some_and(|unit| unit.tells_of(table, key)) {
             drop(self.rows.submit_remove(key.unit_key()));
         }
     }
@@ -201,5 +202,5 @@ pub(crate) fn has_one_of(table: &TableSchema, bytes: &[u8], rows: &[Box<[u8]>]) 
     let Some(unit) = StoredUnit::decode(bytes) else { return false };
     let columns = (table.partition_key.len(), table.clustering.len());
     let row = |row: &[u8]| RowKey::from_engine_key(row, columns.0, columns.1);
-    rows.iter().any(|key| row(key).is_none_or(|key| unit.row(table, &key).is_ok()))
+    rows.iter().any(|key| row(key).is_none_or(|key| unit.tells_of(table, &key)))
 }

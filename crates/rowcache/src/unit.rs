@@ -55,7 +55,8 @@ pub enum Unanswered {
     TooLong,
     /// The bytes are no unit.
     Corrupt,
-    /// A clustering value has no certain place in the order.
+    /// A clustering value has no certain place in the order, or another form than the one asked
+    /// for.
     Unordered,
 }
 

@@ -10,7 +10,8 @@ use crate::row::{Cell, encode, encode_absent};
 
 impl StoredUnit<'_> {
     /// The row of `table` with this key in stored form, or in that form that there is none. `key`
-    /// is of the unit's partition.
+    /// is of the unit's partition. A row whose key the database has in another form is not given:
+    /// the reader would be shown the form that it asked with.
     ///
     /// # Errors
     /// Why the unit does not tell.
@@ -19,6 +20,10 @@ impl StoredUnit<'_> {
         let (rows, place) = self.place(table, key)?;
         match place {
             Ok(at) => {
+                let stored_key = Cells { rest: rows[at] }.take(clustering);
+                if !key.clustering().map(Some).eq(stored_key) {
+                    return Err(Unanswered::Unordered);
+                }
                 let values = Cells { rest: rows[at] }.skip(clustering);
                 let cells: Vec<Cell<'_>> =
                     values.map(|value| Cell { value, ..Cell::NULL }).collect();
@@ -31,6 +36,12 @@ impl StoredUnit<'_> {
                 Ok(stored)
             }
         }
+    }
+
+    /// Whether it has the row of `table` with this key, in whatever form of the key, or says that
+    /// there is none.
+    pub(crate) fn tells_of(&self, table: &TableSchema, key: &RowKey) -> bool {
+        self.place(table, key).is_ok()
     }
 
     /// All rows, and where the row of `table` with this key is or would be among them.

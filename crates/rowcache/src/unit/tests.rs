@@ -476,3 +476,28 @@ fn a_damaged_unit_tells_of_no_row() {
         assert!(decoded.is_none() || row_of(&unit[..cut], "3", "9").is_err(), "{cut}");
     }
 }
+
+#[test]
+fn a_row_that_is_stored_under_another_form_of_its_key_is_not_shown_under_this_one() {
+    let script = "CREATE TABLE s.t (k int, c varint, v int, PRIMARY KEY (k, c));";
+    let schema = Defined(defined_tables(script, None).unwrap());
+    let text = "SELECT c, v FROM s.t WHERE k = 7 AND c = 5";
+    let Plan::CachedRead(plan) = analyse(&parse(text), &schema, None) else {
+        panic!("{text} is of one row")
+    };
+    let mut key = RowKey::new();
+    plan.key.bind(|_| None, &mut key).unwrap();
+    let unit_key = RowKey::from_engine_key(key.unit_key(), 1, 0).unwrap();
+    let (int, time) = (|n: i32| n.to_be_bytes(), 1_i64.to_be_bytes());
+    for (stored, is_shown) in [(&[5][..], true), (&[0, 5], false), (&[0, 0, 5], false)] {
+        let (k, v) = (int(7), int(1));
+        let row = vec![Some(&k[..]), Some(stored), Some(&v[..]), Some(&time[..]), None];
+        let unit =
+            read_unit(&plan.table, plan.fingerprint, &unit_key, &[row], ASKED, 1_000).unwrap();
+        let unit = StoredUnit::decode(&unit.bytes).unwrap();
+        let row = unit.row(&plan.table, &key);
+        assert_eq!(row.is_ok(), is_shown, "{stored:?}");
+        // A later fill of the row makes it go, whatever its form.
+        assert!(unit.tells_of(&plan.table, &key), "{stored:?}");
+    }
+}
