@@ -159,8 +159,13 @@ impl<W> RowCache<W> {
         let options =
             PutOptions { expiry, group: group_of(table.id), token, ..PutOptions::default() };
         self.drop_unit_with(table, key);
-        // When the journal is full it is kept for writes. A later read fills this row again.
+        // When the journal is full it is kept for writes. A later read fills this row again. What
+        // an older fill has installed goes all the same, as by a put that is refused: readers are
+        // about to see this one. Seldom is there something.
         if self.rows.backpressure().is_some() {
+            if !matches!(self.rows.peek(key.engine_key()), Peek::Absent) {
+                drop(self.rows.submit_remove(key.engine_key()));
+            }
             return Installed::Refused;
         }
         match self.rows.submit_put(key.engine_key(), &origin.before(bytes), options) {

@@ -36,6 +36,7 @@ fn is_there(number: i32) -> bool {
 /// A cache, and the partition 1 of `s.t` in its database.
 struct Stage {
     cache: Arc<RowCache<()>>,
+    clock: Arc<TestClock>,
     schema: Arc<Schema>,
     index: Index,
     rows: Vec<(ReadPlan, RowKey)>,
@@ -62,7 +63,7 @@ impl Stage {
         let rows = (0..ROWS).map(row).collect();
         let unit = planned("SELECT v FROM s.t WHERE k = 1");
         let index = Index::of(schema.clone());
-        Stage { cache, schema, index, rows, unit, _engine: engine, _directory: directory }
+        Stage { cache, clock, schema, index, rows, unit, _engine: engine, _directory: directory }
     }
 
     fn begin(&self, row: usize) -> WriteInFlight<()> {
@@ -189,6 +190,29 @@ fn what_was_read_earlier_is_not_installed_beside_what_was_read_later() {
     // A row that is older than the unit.
     assert_eq!(both(Of::Row(2), ALL, true), ([Overtaken, Kept], [Some(2), Some(2)]));
     assert_eq!(both(Of::Row(2), ALL, false), ([Kept, Kept], [Some(2), Some(2)]));
+}
+
+#[test]
+fn a_younger_fill_that_finds_a_full_journal_leaves_no_older_one() {
+    for of in [Of::Row(0), ALL] {
+        let stage = Stage::new();
+        // The journal has room again at any moment.
+        let refused = (0..1_000).any(|_| {
+            let old = stage.fill(of, [1, 1, 1]).unwrap();
+            stage.clock.pass(2); // it is joined no more
+            let new = stage.fill(of, [2, 2, 2]).unwrap();
+            if stage.install(old) != Installed::Row {
+                return false;
+            }
+            while stage.cache.backpressure().is_none() {
+                drop(stage.cache.rows.submit_remove(b"another"));
+            }
+            let installed = stage.install(new);
+            assert_ne!(stage.read(0), Some(Some(1)), "{of:?}: a read has shown 2 before");
+            installed == Installed::Refused
+        });
+        assert!(refused, "{of:?}");
+    }
 }
 
 #[test]
