@@ -20,6 +20,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -73,6 +74,8 @@ impl<W> Claims<W> {
             retry: RETRY.as_millis() as Millis,
         };
         let lease = Lease::new(config, instance.epochs());
+        let had_lease = instance.epochs() != KnownEpochs::default();
+        cache.had_lease.store(had_lease, Ordering::Release);
         Claims { cache, instance, lease, generation, alive_noted: 0, owed: None, shared: false }
     }
 
@@ -168,6 +171,7 @@ impl<W> Claims<W> {
 
     fn acquired(&mut self, epoch: i64, before: Before) {
         self.cache.set_claim(None);
+        self.cache.had_lease.store(true, Ordering::Release);
         let epochs = KnownEpochs { held: epoch, asked: epoch };
         let held = self.instance.epochs().held;
         if before == Before::Us {

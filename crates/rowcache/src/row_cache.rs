@@ -68,6 +68,8 @@ pub struct RowCache<W> {
     pub(crate) policies_seen: AtomicU64,
     /// In which second since boot another generation was first seen; 0 before.
     pub(crate) policies_since: AtomicU32,
+    /// The lease was ours, in this run or one before it.
+    pub(crate) had_lease: AtomicBool,
     /// Set while the schema is not known: nothing may be planned from it.
     pub(crate) suspended: AtomicBool,
     /// What writes in flight have not dropped yet.
@@ -127,6 +129,7 @@ impl<W> RowCache<W> {
             agreed: AtomicU64::new(0),
             policies_seen: AtomicU64::new(0),
             policies_since: AtomicU32::new(0),
+            had_lease: AtomicBool::new(false),
             suspended: AtomicBool::new(true),
             doubts: Doubts::default(),
             unresolved: AtomicUsize::new(0),

@@ -169,6 +169,27 @@ fn a_decided_transaction_is_not_held_for_long_after_a_restart() {
     assert_eq!(states(&stage), expected, "after the hold");
 }
 
+#[test]
+fn what_is_written_unseen_by_who_had_the_lease_is_held_whatever_ends_the_run() {
+    let mut stage = Stage::new();
+    assert!(stage.cache.begin_unseen().is_none());
+    for is_killed in [true, false] {
+        stage.cache.had_lease.store(true, Ordering::Relaxed);
+        let unseen = stage.cache.begin_unseen().unwrap();
+        match is_killed {
+            true => stage.restart(),
+            false => {
+                drop(unseen);
+                stage.restart();
+            }
+        }
+        assert_eq!([stage.fills("t", 1), stage.fills("u", 2)], [Fills::Held; 2], "{is_killed}");
+        stage.clock.pass(HOLD + 1);
+        stage.cache.settle_due();
+        assert_eq!(stage.fills("t", 1), Fills::Believed, "{is_killed}");
+    }
+}
+
 /// What happens next.
 #[derive(Debug, Clone)]
 enum Step {

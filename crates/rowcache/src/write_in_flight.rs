@@ -24,6 +24,7 @@
 //!   names tables drops them before.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::plan::TableSchema;
@@ -274,6 +275,16 @@ impl<W> RowCache<W> {
     pub fn forget_and_hold(self: &Arc<Self>, scope: &WriteScope) {
         let unseen = Answered::Unknown(InDoubt::ConnectionLost);
         self.begin_write(scope, false, 0, WriteScope::default).settle(unseen);
+    }
+
+    /// From now on anything may be written without our knowledge, until what this gives is dropped:
+    /// that holds everything. Meanwhile nothing is filled. This is noted as an intent, so that a
+    /// restart does not end it. `None` where the lease was never ours: of writes before that
+    /// the operator promises that fills see them.
+    pub fn begin_unseen(self: &Arc<Self>) -> Option<WriteInFlight<W>> {
+        let everything = WriteScope::everything();
+        let begin = || self.begin_write(&everything, false, 0, WriteScope::default);
+        self.had_lease.load(Ordering::Acquire).then(begin)
     }
 
     /// Nothing is in flight any more. The intents noted now are complete, and survive power loss.

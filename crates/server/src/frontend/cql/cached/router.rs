@@ -183,22 +183,16 @@ impl Router for CachedRouter {
                 if moved {
                     self.shared.weaken(WriteScope::everything());
                 }
-                if self.shared.guarded.swap(false, Ordering::AcqRel) {
-                    self.shared.weaken(WriteScope::everything());
-                    self.shared.cache.forget_and_hold(&WriteScope::everything());
-                }
+                self.shared.end_guard();
                 self.shared.cache.suspend(false);
                 self.shared.hears_changes.store(true, Ordering::Release);
             }
             ControlState::Current { schema_version } => {
                 *self.shared.schema_version.write() = schema_version;
             }
-            // Writes go past us, and clients may read what the database would refuse them.
             ControlState::Guarded => {
                 self.shared.hears_changes.store(false, Ordering::Release);
-                self.shared.cache.suspend(true);
-                self.shared.guarded.store(true, Ordering::Release);
-                self.shared.forget(&WriteScope::everything());
+                self.shared.guard();
             }
             // The last schema is still valid for planning, and the cached rows are still valid.
             // What a write does to a row depends on more than its columns.

@@ -61,7 +61,7 @@ pub struct CachedConfig<'a> {
 pub struct Cached {
     pub(super) router: Arc<CachedRouter>,
     policies: Arc<LivePolicies>,
-    claims: Claims<FillWaiter>,
+    pub(super) claims: Claims<FillWaiter>,
     ring: Option<(RingConfig, PathBuf)>,
 }
 

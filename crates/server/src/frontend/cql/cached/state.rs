@@ -16,6 +16,7 @@ use afterglow_rowcache::noted_tables::NotedTables;
 use afterglow_rowcache::paxos::Paxos;
 use afterglow_rowcache::refresh::Refreshed;
 use afterglow_rowcache::unit::Units;
+use afterglow_rowcache::write_in_flight::WriteInFlight;
 use afterglow_rowcache::write_scope::WriteScope;
 use parking_lot::{Mutex, RwLock};
 
@@ -98,7 +99,9 @@ pub(super) struct CachedState {
     /// The lease has been asked for, and the answer is known; or none is needed.
     pub(super) settled: AtomicBool,
     /// The database has required authentication since the control connection was last there.
-    pub(super) guarded: AtomicBool,
+    guarded: AtomicBool,
+    /// What is written past us meanwhile, for the next run.
+    unseen: Mutex<Option<WriteInFlight<FillWaiter>>>,
 }
 
 impl CachedState {
@@ -147,6 +150,30 @@ impl CachedState {
         }
         self.distrust_older();
         self.cache.weaken(scope);
+    }
+
+    /// From now on clients write past us, and may read what the database would refuse them. Neither
+    /// a stop nor a crash ends what is not known then.
+    pub(super) fn guard(&self) {
+        self.cache.suspend(true);
+        self.guarded.store(true, Ordering::Release);
+        // A member of a ring refuses what would go past it.
+        if !self.sharing {
+            let mut unseen = self.unseen.lock();
+            if unseen.is_none() {
+                *unseen = self.cache.begin_unseen();
+            }
+        }
+        self.forget(&WriteScope::everything());
+    }
+
+    /// All writes come through us again. Those that went past us may still be in flight.
+    pub(super) fn end_guard(&self) {
+        if self.guarded.swap(false, Ordering::AcqRel) {
+            self.weaken(WriteScope::everything());
+            self.cache.forget_and_hold(&WriteScope::everything());
+            drop(self.unseen.lock().take());
+        }
     }
 
     /// The schema has changed, and snapshots up to `generation` lack that.
@@ -240,6 +267,7 @@ impl CachedState {
             outdated: AtomicU64::new(0),
             settled: AtomicBool::new(false),
             guarded: AtomicBool::new(false),
+            unseen: Mutex::default(),
         }
     }
 }
@@ -249,5 +277,59 @@ fn tell(waiters: Vec<FillWaiter>, result: &FillResult) {
     for waiter in waiters {
         // Fails if the waiting read has ended, which does no harm.
         let _ = waiter.send(result.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use afterglow_rowcache::gate::{Bypass, Join};
+    use afterglow_rowcache::lease::{Answer, Next};
+    use afterglow_rowcache::serve::CachePermission;
+
+    use super::super::setup::Cached;
+    use super::super::testing::{keyed, open, read_of};
+    use super::*;
+    use crate::frontend::cql::{ControlState, Router};
+
+    /// Takes the lease, which nobody has had.
+    fn take_lease(cached: &mut Cached) {
+        for answer in [Answer::Row(None), Answer::Applied(true)] {
+            let Next::Send(request) = cached.claims.next() else { panic!("nothing is asked") };
+            cached.claims.about_to_send(request).unwrap();
+            let now = cached.claims.cache().clock().now();
+            let change = cached.claims.answered(request, now, answer);
+            cached.claims.apply(request, answer, change, None);
+        }
+    }
+
+    #[test]
+    fn what_was_written_past_us_for_want_of_a_login_is_in_doubt_after_a_restart_too() {
+        let connected = || ControlState::Connected {
+            cluster: "c".into(),
+            release: "5.0.5".into(),
+            data_center: None,
+        };
+        let (plan, key) = read_of(&Schema::of_tables([keyed("t", 7)]), "t");
+        for has_lease in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let (engine, mut cached) = open(dir.path());
+            cached.router.control(connected());
+            if has_lease {
+                take_lease(&mut cached);
+            }
+            cached.router.control(ControlState::Guarded);
+            cached.router.control(ControlState::Guarded);
+            drop((cached, engine));
+            let (_engine, cached) = open(dir.path());
+            cached.router.control(connected());
+            let permission = CachePermission::Exclusive { claim: 1 };
+            let cache = &cached.router.shared().cache;
+            let is_held = match cache.join(&plan.table, &key, permission, || unreachable!()) {
+                Join::Bypass(Bypass::Quarantined) => true,
+                Join::Lead(_) => false,
+                _ => panic!("nothing is in flight"),
+            };
+            assert_eq!(is_held, has_lease);
+        }
     }
 }
