@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use afterglow_cql::plan::{ReadPlan, RowKey};
-use afterglow_cql::token::murmur3;
 use afterglow_engine::Hit;
 use afterglow_rowcache::clock::Moment;
 use afterglow_rowcache::entry::{Row, Unit};
@@ -280,11 +279,7 @@ impl Filler<'_> {
         if matches!(permission, CachePermission::Bounded { .. }) {
             return Some(false);
         }
-        let weak = ring.may_fill(murmur3(self.key.partition_key()))?;
-        // The terms are of the epoch that the permission is of: epochs only grow, and it is the
-        // same before and after.
-        let now = self.shared.cache.row_permission(&self.read.table, self.key);
-        (now == Ok(permission)).then_some(weak)
+        ring.fill_terms(&self.read.table, self.key, permission)
     }
 }
 

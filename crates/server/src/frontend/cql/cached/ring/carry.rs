@@ -17,8 +17,9 @@ use afterglow_ring::{MemberId, Message};
 use afterglow_rowcache::carried::CarriedRow;
 use afterglow_rowcache::row::Filled;
 
-use super::core::{Ring, now};
+use super::core::Ring;
 use super::questions::PeerAnswer;
+use super::source::now;
 use crate::frontend::cql::cached::state::CachedState;
 use crate::metrics::{CarriedFrom, FrontEndMetrics};
 

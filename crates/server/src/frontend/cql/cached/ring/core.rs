@@ -17,12 +17,12 @@ use afterglow_ring::{
 };
 use futures_channel::mpsc;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use rustix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
 use super::questions::{Gets, PeerAnswer};
 use super::rows::{Newer, RingRows};
 use super::silent_owners::SilentOwners;
+use super::source::{now, random};
 use crate::frontend::cql::cached::RowCache;
 use crate::ring_link::Transport;
 
@@ -79,6 +79,9 @@ pub struct Ring {
     life: Incarnation,
     inner: Mutex<Locked>,
     transport: OnceLock<Transport>,
+    /// The network of a simulation, which takes the place of the links.
+    #[cfg(test)]
+    pub(super) network: OnceLock<mpsc::UnboundedSender<(MemberId, Vec<u8>)>>,
     jobs: mpsc::UnboundedSender<DatabaseJob>,
     /// The adopted map, for reads.
     map: RwLock<Option<Arc<Map>>>,
@@ -108,12 +111,6 @@ struct Locked {
     generation: u64,
     /// Of which map, and of which generation, the settings were last compared.
     compared: (u64, u64),
-}
-
-/// Microseconds of a clock that never steps and counts while the machine sleeps.
-pub fn now() -> Time {
-    let now = clock_gettime(ClockId::Boottime);
-    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
 }
 
 /// The instance in the map: the first half of its identity.
@@ -155,6 +152,8 @@ impl Ring {
             cache,
             inner: Mutex::new(inner),
             transport: OnceLock::new(),
+            #[cfg(test)]
+            network: OnceLock::new(),
             jobs,
             map: RwLock::default(),
             gets: Mutex::default(),
@@ -540,9 +539,4 @@ impl Locked {
     fn tell(&mut self, client: u64, event: WriteEvent) -> bool {
         self.clients.get(&client).is_some_and(|events| events.unbounded_send(event).is_ok())
     }
-}
-
-/// 122 bits that nobody can guess or repeat.
-fn random() -> u128 {
-    Uuid::new_v4().as_u128()
 }

@@ -17,10 +17,10 @@ use afterglow_ring::{Map, TransactionResult};
 use afterglow_rowcache::lease::CREATE_TABLE;
 use uuid::Uuid;
 
-use super::core::now;
 use super::lasting::Lasting;
 use super::lease_row::{self, LeaseRowState};
 use super::map_row::{self, MapRowError, RingName};
+use super::source::now;
 use crate::frontend::cql::cached::own_keyspace::{self, Lack};
 use crate::frontend::cql::cached::own_query::{NoResult, lacks_nodes, query, remedy, stays};
 use crate::frontend::cql::cached::state::CachedState;

@@ -14,13 +14,14 @@ use futures_util::{FutureExt, StreamExt};
 use uuid::Uuid;
 
 use super::clocks;
-use super::core::{Admission, DatabaseJob, Ring, TWIN, now};
+use super::core::{Admission, DatabaseJob, Ring, TWIN};
 use super::database::Database;
 use super::kept::KeptFile;
 use super::lease_row::{LeaseRowState, is_ring};
 use super::row_of_others::RowOfOthers;
 use super::settings::settings_of;
 use super::setup::OpenRing;
+use super::source::now;
 use super::unconfirmed::{Confirmation, Told, reason};
 use crate::config::LivePolicies;
 use crate::frontend::cql::CqlShared;

@@ -4,7 +4,8 @@
 //! - [`core`]: the member, behind one lock, and what becomes of its decisions.
 //! - [`rows`]: what the member does to the cached rows.
 //! - [`write`](mod@write): a client's write, from its permits to its acknowledgement.
-//! - [`ask`]: a read of a row that another instance owns; [`serve`]: the owner's side.
+//! - [`ask`]: a read of a row that another instance owns; [`serve`]: the owner's side, which looks
+//!   the row up and fills it in [`owned`].
 //! - [`sending`]: how messages leave for other instances; [`questions`]: what was not answered yet.
 //! - [`carry`]: rows of earlier epochs, which a move or an absence need not cost;
 //!   [`silent_owners`]: whom it does not ask; [`late_fills`]: what it does not try for others.
@@ -14,6 +15,7 @@
 //! - [`kept`]: what a restart needs to know.
 //! - [`status`]: what an operator is told; [`report`]: of leases, of ranges and of moves.
 //! - [`keeper`]: the task that keeps it all going; [`row_of_others`]: what it knows of that row.
+//! - [`source`]: time and random numbers.
 //! - [`unconfirmed`], [`lasting`], [`clocks`], [`foreigners`]: when and what the log tells of a
 //!   missing lease, of refusals of the database, of clocks, and of instances of other rings.
 //!
@@ -31,6 +33,7 @@ mod lasting;
 mod late_fills;
 mod lease_row;
 mod map_row;
+mod owned;
 mod questions;
 mod report;
 mod row_of_others;
@@ -40,6 +43,7 @@ mod serve;
 mod settings;
 mod setup;
 mod silent_owners;
+mod source;
 mod status;
 mod unconfirmed;
 mod write;

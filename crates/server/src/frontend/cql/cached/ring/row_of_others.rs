@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::core::now;
 use super::database::{Database, LeaseRowAnswer};
 use super::lasting::Lasting;
 use super::lease_row::{LeaseRowState, is_ring};
+use super::source::now;
 use crate::frontend::cql::cached::own_query::{NoResult, lacks_nodes, remedy};
 
 /// Pause between attempts to take the lease's row.

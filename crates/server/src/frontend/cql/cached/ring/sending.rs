@@ -61,9 +61,26 @@ fn without_row(message: &Message) -> Option<Message> {
 impl Ring {
     /// Sends a message. What is lost is asked again, or was an answer to what is asked again.
     pub(super) fn send(&self, to: MemberId, envelope: &Envelope) {
-        if let Some(transport) = self.transport() {
-            transport.send(to, kind_of(&envelope.message), envelope.encode());
+        // What waits behind no request is not given back.
+        let _ = self.hand(to, envelope, None);
+    }
+
+    /// Gives a message to the links.
+    ///
+    /// # Errors
+    /// None takes it. The request that it answers is not answered yet.
+    fn hand(
+        &self,
+        to: MemberId,
+        envelope: &Envelope,
+        request: Option<OpenRequest>,
+    ) -> Result<(), Option<OpenRequest>> {
+        #[cfg(test)]
+        if let Some(network) = self.network.get() {
+            return network.unbounded_send((to, envelope.encode())).map_err(|_| request);
         }
+        let Some(transport) = self.transport() else { return Err(request) };
+        transport.answer(to, kind_of(&envelope.message), envelope.encode(), request)
     }
 
     /// Asks another instance for a row: `question` makes the message of a number. The answer comes
@@ -74,12 +91,10 @@ impl Ring {
         to: MemberId,
         question: impl FnOnce(u64) -> Message,
     ) -> Option<(OpenQuestion<'_>, oneshot::Receiver<PeerAnswer>)> {
-        let transport = self.transport()?;
         let (number, answered) = self.gets.lock().ask(to);
         let open = OpenQuestion { ring: self, number };
         let envelope = self.envelope(question(number));
-        let kind = kind_of(&envelope.message);
-        transport.send(to, kind, envelope.encode()).then_some((open, answered))
+        self.hand(to, &envelope, None).is_ok().then_some((open, answered))
     }
 
     /// Another instance has answered the question of that number of that process.
@@ -102,10 +117,8 @@ impl Ring {
     /// Answers a question of another instance. The credit of its request comes back to it once the
     /// answer has left.
     pub fn answer(&self, to: MemberId, message: Message, request: Option<OpenRequest>) {
-        let Some(transport) = self.transport() else { return };
         say_or_pass(message, request, |message, request| {
-            let envelope = self.envelope(message);
-            transport.answer(to, kind_of(&envelope.message), envelope.encode(), request)
+            self.hand(to, &self.envelope(message), request)
         });
     }
 }

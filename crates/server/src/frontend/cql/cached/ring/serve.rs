@@ -1,13 +1,11 @@
 //! The owner's side of a read: what another instance asks is looked up here, or filled, as a
 //! client's read is.
 //!
-//! 1. The permission is asked for after the question has come.
-//! 2. A row is looked up in DRAM and on flash ([`Sought`]).
-//! 3. A miss is filled from where the row was cached before ([`carry`](super::carry)), or from the
-//!    database, with this instance's own credentials. Whether the client may read the table is for
-//!    the asking instance to say. What the database would answer late is not tried
-//!    ([`late_fills`](super::late_fills)).
-//! 4. Whatever cannot be answered so is passed: the asker asks the database itself.
+//! 1. The question is understood by the newest schema.
+//! 2. The row is looked up, or filled ([`owned`](super::owned)). The database is read with this
+//!    instance's own credentials. Whether the client may read the table is for the asking instance
+//!    to say.
+//! 3. Whatever cannot be answered so is passed: the asker asks the database itself.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,32 +13,24 @@ use std::time::{Duration, Instant};
 
 use afterglow_cql::frame::Version;
 use afterglow_cql::name::quoted;
-use afterglow_cql::plan::{Plan, ReadPlan, RowKey, TableSchema};
+use afterglow_cql::plan::{Plan, RowKey, TableSchema};
 use afterglow_cql::token::murmur3;
 use afterglow_ring::Answer;
 use afterglow_rowcache::clock::Moment;
-use afterglow_rowcache::entry::Row;
-use afterglow_rowcache::gate::{Join, Ticket};
-use afterglow_rowcache::install::{Installed, ReturnedFill};
 use afterglow_rowcache::row::Filled;
-use afterglow_rowcache::serve::{CachePermission, NotCached};
 use afterglow_rowcache::tables::{FILL_AT, Index};
-use futures_channel::oneshot;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::carry::carried;
 use super::core::Ring;
 use super::late_fills::LateFills;
-use crate::frontend::cql::cached::FillWaiter;
+use super::owned::{Owned, Question};
 use crate::frontend::cql::cached::fill::{Ask, FillShape};
-use crate::frontend::cql::cached::level::Need;
-use crate::frontend::cql::cached::sought::{Found, Sought};
 use crate::frontend::cql::cached::state::CachedState;
 use crate::frontend::cql::cluster::login::{Login, User};
 use crate::frontend::cql::cluster::pool::Who;
 use crate::frontend::cql::{Cluster, CqlReactorState, CqlShared};
-use crate::metrics::{CarriedFrom, FillOutcome, FrontEndMetrics, MissReason};
+use crate::metrics::FrontEndMetrics;
 
 /// Nodes of the database that a fill tries.
 const MOST_TRIED: usize = 2;
@@ -90,24 +80,6 @@ impl OwnLogin {
     }
 }
 
-/// A question that has been understood.
-struct Question {
-    table: Arc<TableSchema>,
-    plan: Arc<Plan>,
-    key: RowKey,
-    token: i64,
-    permission: CachePermission,
-}
-
-impl Question {
-    fn read(&self) -> &ReadPlan {
-        match &*self.plan {
-            Plan::CachedRead(read) => read,
-            _ => unreachable!("a question is made of a plan to read"),
-        }
-    }
-}
-
 impl Owner {
     /// The answer to one question.
     pub async fn answer(&self, key: &afterglow_ring::RowKey) -> Answer {
@@ -115,22 +87,23 @@ impl Owner {
             Ok(question) => question,
             Err(answer) => return answer,
         };
-        let row = match self.look_up(&question).await {
-            Ok(row) => Some(row),
-            Err(reason) => self.missed(&question, reason).await,
+        let reactor_state = CqlReactorState::of(&self.front_end);
+        let owned = Owned {
+            shared: &self.shared,
+            ring: &self.ring,
+            late_fills: &self.late_fills,
+            metrics: &reactor_state.metrics,
         };
+        let fill = async |asked_at| self.fill(&question, asked_at).await;
+        let row = owned.row(&question, fill).await;
         row.map_or(Answer::Pass, |row| Answer::Row(Some(row.bytes().to_vec())))
     }
 
-    /// What this instance has cached of a row, whoever owns it now: under which epoch, and the row.
+    /// What this instance has cached of a row: see [`pulled`].
     pub async fn pulled(&self, key: &afterglow_ring::RowKey) -> Option<(u64, Option<Vec<u8>>)> {
-        let map = self.ring.map()?;
-        let shard = map.shard_of(key.token);
-        // Of the present epoch too: the new owner may know of the move before us.
-        let before = map.shards[shard].epoch + 1;
         let newest = self.shared.newest.of(&self.front_end.schema);
         let reactor_state = CqlReactorState::of(&self.front_end);
-        given_away(&self.shared, &newest, &key.bytes, (shard, before), &reactor_state.metrics).await
+        pulled(&self.shared, &self.ring, &newest, key, &reactor_state.metrics).await
     }
 
     fn understand(&self, asked: &afterglow_ring::RowKey) -> Result<Question, Answer> {
@@ -143,113 +116,7 @@ impl Owner {
         if !matches!(&*plan, Plan::CachedRead(read) if read.table.id == table.id) {
             return Err(Answer::Pass);
         }
-        let token = murmur3(key.partition_key());
-        match self.shared.cache.row_permission(&table, &key) {
-            Ok(permission @ CachePermission::Exclusive { .. }) => {
-                Ok(Question { table, plan, key, token, permission })
-            }
-            Err(NotCached::NotOwner) => Err(Answer::NotOwner),
-            _ => Err(Answer::Pass),
-        }
-    }
-
-    async fn look_up(&self, question: &Question) -> Result<Row, MissReason> {
-        let reactor_state = CqlReactorState::of(&self.front_end);
-        let metrics = &reactor_state.metrics;
-        let Question { key, permission, .. } = question;
-        let read = question.read();
-        let (shared, permission, need) = (&self.shared, *permission, Need::Nothing);
-        let sought = Sought { shared, read, key, permission, need };
-        let (row, tier) = match sought.look_up() {
-            Found::Row(row, tier) => (row, tier),
-            Found::Flash(flash) => sought.read(flash, metrics).await?,
-            Found::Missing(reason) => return Err(reason),
-        };
-        metrics.hits.inc(tier);
-        Ok(row)
-    }
-
-    /// `reason`: why the lookup found nothing to serve. Each question counts as one miss, or as a
-    /// hit if the row was carried over.
-    async fn missed(&self, question: &Question, reason: MissReason) -> Option<Row> {
-        let mut hears = None;
-        let waiter = || {
-            let (sender, receiver) = oneshot::channel();
-            hears = Some(receiver);
-            sender
-        };
-        let Question { table, key, permission, .. } = question;
-        let reactor_state = CqlReactorState::of(&self.front_end);
-        let metrics = &reactor_state.metrics;
-        let join = self.shared.cache.join(table, key, *permission, waiter);
-        if let Join::Lead(ticket) = join {
-            let (row, from) = self.lead(question, ticket).await.unzip();
-            match from.flatten() {
-                Some(from) => metrics.hits.inc(from.tier()),
-                None => metrics.misses.inc(reason),
-            }
-            return row;
-        }
-        metrics.misses.inc(reason);
-        match join {
-            Join::Wait => hears?.await.ok()?.row(question.read().fingerprint),
-            _ => None,
-        }
-    }
-
-    /// The row, and where it was carried over from if the database was not asked.
-    async fn lead(
-        &self,
-        question: &Question,
-        ticket: Ticket<FillWaiter>,
-    ) -> Option<(Row, Option<CarriedFrom>)> {
-        let weak = self.ring.may_fill(question.token)?;
-        // The terms are of the epoch that the permission is of: epochs only grow, and it is the
-        // same before and after.
-        let cache = &self.shared.cache;
-        if cache.row_permission(&question.table, &question.key) != Ok(question.permission) {
-            return None;
-        }
-        let asked_at = self.shared.cache.clock().moment();
-        let reactor_state = CqlReactorState::of(&self.front_end);
-        let (fingerprint, metrics) = (question.read().fingerprint, &reactor_state.metrics);
-        let found = carried(&self.shared, &question.key, fingerprint, metrics).await;
-        if let Some((filled, from)) = found {
-            let (_, row) = self.install(question, filled, (asked_at, weak), ticket);
-            return Some((row?, Some(from)));
-        }
-        let attempt = self.late_fills.try_one(question.table.id)?;
-        let limit = Duration::from_micros(self.ring.config().get).min(self.shared.fills.timeout);
-        let filled = compio::time::timeout(limit, self.fill(question, asked_at)).await;
-        let fills = &metrics.fills;
-        let filled = match filled {
-            Ok(Some(filled)) => filled,
-            Ok(None) => {
-                fills.inc(FillOutcome::Failed);
-                return None;
-            }
-            Err(_) => {
-                attempt.late();
-                fills.inc(FillOutcome::Late);
-                return None;
-            }
-        };
-        attempt.answered();
-        let (installed, row) = self.install(question, filled, (asked_at, weak), ticket);
-        fills.inc(installed.into());
-        Some((row?, None))
-    }
-
-    fn install(
-        &self,
-        question: &Question,
-        filled: Filled,
-        (asked_at, weak): (Moment, bool),
-        ticket: Ticket<FillWaiter>,
-    ) -> (Installed, Option<Row>) {
-        let (plan, key, cache_permission) = (question.read(), &question.key, question.permission);
-        let fill = ReturnedFill { plan, key, filled, cache_permission, asked_at, weak };
-        self.shared.install(fill, ticket)
+        Question::permitted(&self.shared.cache, table, plan, key)
     }
 
     /// Reads the whole row from a replica near us.
@@ -260,7 +127,7 @@ impl Owner {
         };
         let user = self.log_in(&reactor_state, version).await?;
         let who = Who { user, version, keyspace: None };
-        let of = Some((question.table.keyspace.as_str(), question.token));
+        let of = Some((question.table.keyspace.as_str(), murmur3(question.key.partition_key())));
         for node in reactor_state.candidates(of).nodes.into_iter().take(MOST_TRIED) {
             let Ok(backend) = reactor_state.pool.acquire(node, &who).await else { continue };
             if !reactor_state.is_near(&backend) {
@@ -301,6 +168,21 @@ impl Owner {
 fn table_of(newest: &Index, engine_key: &[u8]) -> Option<Arc<TableSchema>> {
     let id = Uuid::from_bytes(*engine_key.first_chunk::<16>()?);
     newest.table(id).cloned()
+}
+
+/// What is cached of a row, whoever owns it now: under which epoch, and the row.
+pub async fn pulled(
+    shared: &CachedState,
+    ring: &Ring,
+    newest: &Index,
+    key: &afterglow_ring::RowKey,
+    metrics: &FrontEndMetrics,
+) -> Option<(u64, Option<Vec<u8>>)> {
+    let map = ring.map()?;
+    let shard = map.shard_of(key.token);
+    // Of the present epoch too: the new owner may know of the move before us.
+    let before = map.shards[shard].epoch + 1;
+    given_away(shared, newest, &key.bytes, (shard, before), metrics).await
 }
 
 /// What is cached of a row under an epoch of its shard before that one, for the shard's new owner:

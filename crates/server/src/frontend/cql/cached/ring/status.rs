@@ -7,9 +7,10 @@ use std::sync::Arc;
 use afterglow_ring::{Agreement, Difference, MemberEntry, Standing, differences};
 use serde::{Deserialize, Serialize};
 
-use super::core::{Ring, now};
+use super::core::Ring;
 use super::report::{self, LeaseStatus, MoveStatus, RangeStatus, id_text};
 use super::setup::OpenRing;
+use super::source::now;
 use crate::metrics::{RingFigures, RingMemberFigures};
 
 /// The ring as one instance sees it.
