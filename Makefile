@@ -1,7 +1,8 @@
 # Each target is a line or two; the work is in tools/, e2e/ and crates/.
 .PHONY: bench-cassandra bench-cql bench-engine cassandra-jar row-race row-kill row-repair \
   row-stream chunk-verify demo demo-ring demo-stop test unit e2e differential history lint \
-  killtest soak ring-soak ring-mutants mutants fuzz models sanitize build release tools
+  killtest soak ring-soak instances-soak ring-mutants mutants fuzz models sanitize build release \
+  tools
 export PYTHONPATH := e2e
 MODELS := RUSTFLAGS="--cfg loom" cargo test --locked -p afterglow-engine --lib \
   --target-dir target/models
@@ -117,6 +118,12 @@ ring-soak:
 	AFTERGLOW_SIM_SEEDS=$(or $(SEEDS),10000) AFTERGLOW_SIM_FROM=$(or $(FROM),0) \
 	  cargo test --locked --profile soak -p afterglow-ring --lib -- --nocapture --exact \
 	  sim::no_seed_reads_what_is_stale_or_stops_serving
+
+# Whole instances simulated, the ring over its caches of rows: so many seeds from FROM on.
+instances-soak:
+	AFTERGLOW_SIM_SEEDS=$(or $(SEEDS),10000) AFTERGLOW_SIM_FROM=$(or $(FROM),0) \
+	  cargo test --locked --profile soak -p afterglow --lib -- --nocapture --exact \
+	  frontend::cql::cached::ring::sim::no_seed_reads_what_is_stale_through_any_instance
 
 # Deliberate mistakes in the engine, each of which the simulation must find; NAME= picks some. Some
 # minutes.

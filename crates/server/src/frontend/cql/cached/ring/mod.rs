@@ -43,6 +43,8 @@ mod serve;
 mod settings;
 mod setup;
 mod silent_owners;
+#[cfg(test)]
+mod sim;
 mod source;
 mod status;
 mod unconfirmed;
