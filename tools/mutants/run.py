@@ -27,7 +27,10 @@ MODELS = "loom_tests"
 SIMULATIONS = {
     "engine": ("sim::no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep", 2_500),
     "ring": ("sim::no_seed_reads_what_is_stale_or_stops_serving", 300),
-    "server": ("frontend::cql::cached::ring::sim::no_seed_reads_what_is_stale_through_any_instance", 100),
+    "server": (
+        "frontend::cql::cached::ring::sim::no_seed_reads_what_is_stale_through_any_instance",
+        100,
+    ),
 }
 # That of the server is of the ring over the row cache: of mistakes in the server, or in the row
 # cache, it is to find those that name how many seeds.

@@ -253,7 +253,12 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (rows, any::<bool>(), answered())
             .prop_map(|(rows, weak, answered)| Step::Write { rows, weak, answered }),
         4 => (0..ROWS, any::<bool>(), any::<bool>(), end)
-            .prop_map(|(row, weak, forgotten, end)| Step::Transaction { row, weak, forgotten, end }),
+            .prop_map(|(row, weak, forgotten, end)| Step::Transaction {
+                row,
+                weak,
+                forgotten,
+                end,
+            }),
         1 => any::<bool>().prop_map(Step::WeakenTable),
         4 => (1..HOLD).prop_map(Step::Pass),
     ]

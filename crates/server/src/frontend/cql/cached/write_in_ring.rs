@@ -50,7 +50,7 @@ pub(super) fn route(
         not_now(in_ring.request, reason);
         return None;
     }
-    // BegunInRing at once if possible, so that reads behind it on its connection find its gates closed.
+    // Begun at once if possible, so that reads behind it on its connection find its gates closed.
     if shared.cache.backpressure().is_some() {
         return Some(Box::pin(in_ring.wait_and_begin(ring)));
     }
