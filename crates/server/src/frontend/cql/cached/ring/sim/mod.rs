@@ -41,7 +41,7 @@ use plan::{RunPlan, plan_of};
 use world::SimWorld;
 
 /// Seeds of a normal test run.
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 32;
 /// So many seeds are run twice: one in so many.
 const TWICE: u64 = 16;
 
