@@ -80,7 +80,11 @@ impl Ring {
             return network.unbounded_send((to, envelope.encode())).map_err(|_| request);
         }
         let Some(transport) = self.transport() else { return Err(request) };
-        transport.answer(to, kind_of(&envelope.message), envelope.encode(), request)
+        let (kind, bytes) = (kind_of(&envelope.message), envelope.encode());
+        let Some(request) = request else {
+            return transport.send(to, kind, bytes).then_some(()).ok_or(None);
+        };
+        transport.answer(to, kind, bytes, Some(request))
     }
 
     /// Asks another instance for a row: `question` makes the message of a number. The answer comes
