@@ -9,7 +9,7 @@ from afterglow_e2e import rawcql
 from afterglow_e2e.rawcql import LOCAL_QUORUM, ONE, UNSET, RawClient
 
 from . import bounded, feeds
-from .bounded import LATE, Bounded
+from .bounded import Bounded
 from .feeds import FEEDS, Feeds, Slice
 from .values import bound_list, number, numbers
 
@@ -79,6 +79,8 @@ class Clients:
         self.record, self.servers, self.keyspace, self.levels = record, servers, keyspace, levels
         self.patience, self.readers = patience, readers
         self.reads = self.writes = self.failures = 0
+        # Through which server a value of `bounded.py` was written, by its place.
+        self.wrote_bounded = {}
         # Requests without any answer, and the longest that had one, in seconds.
         self.hangs, self.longest = [], 0.0
         self.stopping = threading.Event()
@@ -286,10 +288,8 @@ class Client(Feeds, Bounded):
         cells, send = self.shape(partition, row, timestamp, life)
         self.recorded(cells, send, timestamp, life)
 
-    def recorded(self, cells, send, timestamp, life, late=()):
-        """Sends a write, and records what became of it. `late` are cells that may show it later, by
-        what `bounded.py` says.
-        """
+    def recorded(self, cells, send, timestamp, life):
+        """Sends a write, and records what became of it."""
         start = self.record.now()
         happened = None
         try:
@@ -298,8 +298,6 @@ class Client(Feeds, Bounded):
             # Of what failed in any other way the outcome is unknown.
             if happened is not False:
                 self.record.wrote(cells, start, happened, timestamp, life, self.server)
-                if late:
-                    self.record.wrote(late, start, happened, timestamp, None, self.server, LATE)
         self.shared.writes += 1
 
     def shape(self, partition, row, timestamp, life):

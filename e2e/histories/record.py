@@ -58,11 +58,11 @@ class Record:
             self.tie = None if mortal else self.micros
             return self.micros
 
-    def wrote(self, cells, start, acknowledged, timestamp=None, life=None, by=None, late=0):
+    def wrote(self, cells, start, acknowledged, timestamp=None, life=None, by=None):
         """A write of {register: value or None} through the server `by`; `life` is its TTL in
-        seconds. It may be seen so many nanoseconds `late`.
+        seconds.
         """
-        end = self.now() + late if acknowledged else None
+        end = self.now() if acknowledged else None
         with self.lock:
             for register, value in cells.items():
                 deletes = value is None
