@@ -162,7 +162,7 @@ rust-driver:
 .PHONY: ahead
 ahead: tools rust-driver
 	$(MODELS) --no-run
-	cargo build --locked --workspace --lib --bins --tests
+	$(MAKE) build
 	.venv/bin/python -m afterglow_e2e.prepare
 
 # The plug-in for stock Cassandra, with the native library of this machine inside and its unit tests

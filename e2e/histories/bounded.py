@@ -38,6 +38,7 @@ class Bounded:
         start = self.record.now()
         rows = self.rows("SELECT v FROM KS.bounded WHERE k = ?", [number(key)], level)
         found = rows[0][0] if rows else None
+        # Whose deletion a missing row shows is not known.
         if self.shared.wrote_bounded.get(found) == self.place():
             self.record.read({bounded(self.place(), key): found}, start, self.server)
             self.shared.reads += 1
@@ -46,11 +47,9 @@ class Bounded:
         timestamp = self.record.timestamp(self.random, False)
         using, value = f"USING TIMESTAMP {timestamp}", self.record.value()
         if self.random.random() < 0.2:
-            # Whose deletion a missing row shows is not known.
             text, value = f"DELETE FROM KS.bounded {using} WHERE k = {key}", None
         else:
             text = f"INSERT INTO KS.bounded (k, v) VALUES ({key}, {value}) {using}"
-        if value is not None:
             self.shared.wrote_bounded[value] = self.place()
         cells = {bounded(self.place(), key): value}
         self.recorded(cells, self.texted(text), timestamp, None)

@@ -74,6 +74,20 @@ impl Index {
         self.by_id.get(&id).map(|(_, table)| table)
     }
 
+    /// Whether a write of this may touch a table of which that is so. `None` is a table that is not
+    /// known here.
+    pub fn may_touch(
+        &self,
+        scope: &WriteScope,
+        is_so: impl Fn(Option<&TableSchema>) -> bool,
+    ) -> bool {
+        // A keyspace names no plan.
+        let planned = scope.planned();
+        scope.is_everything()
+            || planned.is_empty()
+            || planned.iter().any(|id| is_so(self.table(*id).map(|table| &**table)))
+    }
+
     /// The longest `gc_grace_seconds` of these tables; `None` where one is not known.
     pub fn grace(&self, tables: &[Uuid]) -> Option<u32> {
         let graces = tables.iter().map(|id| self.schema.graces(*id).gc_grace);

@@ -14,7 +14,6 @@ use afterglow_rowcache::serve::CachePermission;
 use afterglow_rowcache::tables::Index;
 use afterglow_rowcache::write_scope::{Invalidation, WriteScope};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::super::CqlShared;
 use super::ring::{RingWrite, Verdict};
@@ -82,14 +81,10 @@ impl Invalidator {
 
     /// Whether tables are touched whose rows each member of a ring caches for itself.
     fn has_bounded(&self, scope: &WriteScope, newest: &Index) -> bool {
-        let bounded = |id: &Uuid| {
-            let permission =
-                newest.table(*id).map(|table| self.shared.cache.cache_permission(table));
+        newest.may_touch(scope, |table| {
+            let permission = table.map(|table| self.shared.cache.cache_permission(table));
             matches!(permission, Some(Ok(CachePermission::Bounded { .. })))
-        };
-        // A keyspace names no plan.
-        let planned = scope.planned();
-        scope.is_everything() || planned.is_empty() || planned.iter().any(bounded)
+        })
     }
 
     fn scope_of(&self, named: &Named, newest: &Index) -> Result<WriteScope, String> {

@@ -299,11 +299,7 @@ impl Keeper {
 
     /// Makes the lease's table where the schema does not have it.
     async fn prepare(&mut self, backend: &Backend) -> Result<(), NoResult> {
-        let local =
-            query(backend, "SELECT data_center FROM system.local", Consistency::One).await?;
-        let dc = local.rows().next().and_then(|row| row.text("data_center"));
-        let dc = dc.ok_or("system.local does not name the node's data centre")?;
-        own_keyspace::make(&self.front_end, backend, &dc, &[("lease", CREATE_TABLE)]).await?;
+        own_keyspace::make(&self.front_end, backend, &[("lease", CREATE_TABLE)]).await?;
         self.prepared = true;
         Ok(())
     }

@@ -68,24 +68,27 @@ pub(super) fn lack(front_end: &CqlShared, data_center: &str) -> Option<Lack> {
     lack_of(schema.replication(NAME)?, data_center, front_end.nodes_in(data_center))
 }
 
-/// Makes the keyspace and these tables where the schema lacks one of them.
+/// Makes the keyspace, in the node's data centre, and these tables where the schema lacks one of
+/// them. Where it has them all, the database is not asked.
 ///
 /// # Errors
 /// Why the database has not made them.
 pub(super) async fn make(
     front_end: &CqlShared,
     backend: &Backend,
-    data_center: &str,
     tables: &[(&str, &str)],
 ) -> Result<(), NoResult> {
     let schema = front_end.schema.current();
     if tables.iter().all(|(name, _)| schema.table(NAME, name).is_some()) {
         return Ok(());
     }
+    let local = query(backend, "SELECT data_center FROM system.local", Consistency::One).await?;
+    let here = local.rows().next().and_then(|row| row.text("data_center"));
+    let here = here.ok_or("system.local does not name the node's data centre")?;
     let peers = query(backend, "SELECT data_center FROM system.peers", Consistency::One).await?;
-    let near = |row: &FetchedRow<'_>| row.text("data_center").as_deref() == Some(data_center);
+    let near = |row: &FetchedRow<'_>| row.text("data_center").as_ref() == Some(&here);
     let nodes = peers.rows().filter(near).count() + 1;
-    let keyspace = create_keyspace(data_center, REPLICAS.min(nodes));
+    let keyspace = create_keyspace(&here, REPLICAS.min(nodes));
     execute(backend, &keyspace, Consistency::One).await?;
     for (_, table) in tables {
         execute(backend, table, Consistency::One).await?;

@@ -17,7 +17,6 @@ use afterglow_ring::WriteResult;
 use afterglow_rowcache::tables::Index;
 use afterglow_rowcache::write_in_flight::{Answered, RowOutcome};
 use afterglow_rowcache::write_scope::WriteScope;
-use uuid::Uuid;
 
 use super::outcome::{answered, count_outcome};
 use super::ring::{Admission, Ring, RingWrite, Verdict};
@@ -111,12 +110,10 @@ impl InRing {
 
     /// Whether this instance may have copies of the rows that it does not own.
     fn has_own_copies(&self) -> bool {
-        let planned = self.touched.planned();
-        let is_own = |id: &Uuid| {
-            self.newest.table(*id).is_none_or(|table| self.shared.cache.is_cached_by_each(table))
-        };
-        // A keyspace names no plan.
-        self.touched.is_everything() || planned.is_empty() || planned.iter().any(is_own)
+        let cache = &self.shared.cache;
+        self.newest.may_touch(&self.touched, |table| {
+            table.is_none_or(|table| cache.is_cached_by_each(table))
+        })
     }
 
     fn begin_own(&self) -> WriteInFlight {

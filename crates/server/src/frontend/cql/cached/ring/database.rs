@@ -395,7 +395,7 @@ impl Database {
     /// Makes the tables where the schema does not have them.
     async fn prepare(&self, on: &Connection) -> Result<(), NoResult> {
         let tables = [("lease", CREATE_TABLE), ("ring", map_row::CREATE_TABLE)];
-        own_keyspace::make(&self.front_end, &on.backend, &on.name.data_center, &tables).await?;
+        own_keyspace::make(&self.front_end, &on.backend, &tables).await?;
         self.prepared.set(true);
         Ok(())
     }

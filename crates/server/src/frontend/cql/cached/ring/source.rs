@@ -29,6 +29,7 @@ pub fn random() -> u128 {
 pub mod given {
     use std::cell::Cell;
 
+    use afterglow_loadgen::rng::mix;
     use afterglow_ring::Time;
 
     thread_local! {
@@ -60,9 +61,7 @@ pub mod given {
         let next = || {
             let state = RANDOM.get()?.wrapping_add(0x9e37_79b9_7f4a_7c15);
             RANDOM.set(Some(state));
-            let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            Some(u128::from(mixed ^ (mixed >> 31)))
+            Some(u128::from(mix(state)))
         };
         Some((next()? << 64) | next()?)
     }

@@ -1,5 +1,7 @@
 //! The random source of a run (SplitMix64, Steele et al. 2014).
 
+use afterglow_loadgen::rng::mix;
+
 /// A source of one run.
 #[derive(Debug, Clone)]
 pub struct SimRandom(u64);
@@ -13,9 +15,7 @@ impl SimRandom {
     /// The next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let a = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let b = (a ^ (a >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        b ^ (b >> 31)
+        mix(self.0)
     }
 
     /// Less than `n`.
