@@ -112,7 +112,7 @@ impl<W> Claims<W> {
         // old policies are back.
         if generation != self.generation {
             self.generation = generation;
-            self.instance.set_policies(&policies());
+            self.instance.set_policies(&policies(), now);
             self.renew_claim(NewClaim::PoliciesChanged);
         }
         if let Some(why) = self.owed.clone() {

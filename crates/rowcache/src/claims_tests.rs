@@ -8,6 +8,7 @@ use afterglow_engine::Cache;
 use tempfile::TempDir;
 
 use super::*;
+use crate::clock::Clock;
 use crate::gate::{Bypass, Join};
 use crate::lease::LeaseRow;
 use crate::restart::{Start, start};
@@ -21,6 +22,8 @@ struct House {
     engine: Cache,
     clock: Arc<TestClock>,
     policies: Arc<OnePolicy>,
+    policies_text: &'static str,
+    sharing: bool,
     directory: TempDir,
 }
 
@@ -28,7 +31,14 @@ impl House {
     fn new() -> House {
         let directory = TempDir::new().unwrap();
         let engine = open_engine(directory.path());
-        House { engine, clock: TestClock::new(), policies: Arc::default(), directory }
+        House {
+            engine,
+            clock: TestClock::new(),
+            policies: Arc::default(),
+            policies_text: "*.*=exclusive",
+            sharing: false,
+            directory,
+        }
     }
 
     fn start(&self) -> Claims<()> {
@@ -36,9 +46,12 @@ impl House {
             engine: &self.engine,
             data_dir: self.directory.path(),
             policies: self.policies.clone(),
-            policies_now: (0, "*.*=exclusive".to_owned()),
+            policies_now: (
+                self.policies.generation.load(Ordering::Relaxed),
+                self.policies_text.to_owned(),
+            ),
             restart_grace: Duration::from_secs(30),
-            sharing: false,
+            sharing: self.sharing,
             planned_restart_grace: Duration::ZERO,
             hold: Duration::from_secs(600),
             weak_max_age: Duration::from_secs(60),
@@ -219,4 +232,50 @@ fn a_restart_keeps_the_claim_and_holds_what_was_in_doubt() {
     let mut claims = house.start();
     claims.take(Some(LeaseRow { epoch: 2, ..ours }), None);
     assert_ne!(claims.claim().unwrap(), before, "away for longer than restart-grace");
+}
+
+/// Bounded copies of a member of a ring may have missed writes of before that second.
+#[test]
+fn a_restart_knows_since_when_a_ring_has_its_policies() {
+    let mut house = House::new();
+    let since = |claims: &Claims<()>| claims.cache().policies_since.load(Ordering::Relaxed);
+    let later = |house: &House| {
+        house.clock.pass(5);
+        house.clock.seconds()
+    };
+    (house.sharing, house.policies_text) = (true, "*.*=max-staleness=60s");
+    let first = house.clock.seconds();
+    assert_eq!(since(&house.start()), first);
+    later(&house);
+    assert_eq!(since(&house.start()), first, "what was cached is served on");
+
+    // Another policy and back again while it runs, before anything is read.
+    let mut claims = house.start();
+    for text in ["*.*=exclusive", "*.*=max-staleness=60s"] {
+        house.policies.generation.fetch_add(1, Ordering::Relaxed);
+        house.clock.pass(5);
+        let generation = house.policies.generation.load(Ordering::Relaxed);
+        claims.tick(generation, || text.to_owned());
+        assert!(claims.cache().cache_permission(&table()).is_err(), "no ring agrees");
+        assert_eq!(since(&claims), house.clock.seconds());
+    }
+    let changed = house.clock.seconds();
+    drop(claims);
+    later(&house);
+    assert_eq!(since(&house.start()), changed);
+
+    // By restarts alone.
+    house.policies_text = "*.*=exclusive";
+    house.start();
+    house.policies_text = "*.*=max-staleness=60s";
+    let back = later(&house);
+    assert_eq!(since(&house.start()), back);
+
+    // A run in no ring notes nothing, and neither did earlier versions.
+    house.sharing = false;
+    later(&house);
+    assert_eq!(since(&house.start()), 0);
+    house.sharing = true;
+    let joined = later(&house);
+    assert_eq!(since(&house.start()), joined);
 }

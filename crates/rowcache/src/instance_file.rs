@@ -43,6 +43,10 @@ struct Stored {
     data_center: String,
     /// Table policies under which the claim was made.
     policies: String,
+    /// Of a member of a ring: the second since that boot in which it saw these policies first.
+    /// Missing in what others wrote: nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    policies_since: Option<u32>,
     lease_held: i64,
     lease_asked: i64,
     /// When the epoch that a ring has was taken, as the database says it; 0 where none was noted.
@@ -179,6 +183,7 @@ impl InstanceFile {
             Err(why) => (fresh(), Some(NewClaim::Damaged(why))),
         };
         stored.clock_ahead = clock_ahead(&stored, present, doubt.is_none());
+        stored.policies_since = policies_since(&stored, present);
         let mut instance = InstanceFile { path, stored };
         if doubt.is_some() {
             instance.stored.claim = random_claim();
@@ -246,10 +251,17 @@ impl InstanceFile {
         other
     }
 
-    /// Takes other table policies, for which a new claim is due. They are on disk with the next
-    /// write, never before that claim is.
-    pub fn set_policies(&mut self, policies: &str) {
+    /// Takes other table policies, for which a new claim is due; `now` in milliseconds since boot.
+    /// They are on disk with the next write, never before that claim is.
+    pub fn set_policies(&mut self, policies: &str, now: Millis) {
         self.stored.policies = policies.to_owned();
+        self.stored.policies_since.iter_mut().for_each(|since| *since = seconds(now));
+    }
+
+    /// In which second since boot a member of a ring first saw the present policies; 0 where no
+    /// ring was asked for.
+    pub fn policies_since(&self) -> u32 {
+        self.stored.policies_since.unwrap_or(0)
     }
 
     /// Takes lease epochs for which a new claim is due. They are on disk with the next write, never
@@ -384,6 +396,18 @@ fn clock_ahead(stored: &Stored, present: &Present, kept: bool) -> Millis {
     }
 }
 
+/// See [`InstanceFile::policies_since`]. An earlier run that was in no ring, or of a version that
+/// noted nothing, may have had others meanwhile.
+fn policies_since(stored: &Stored, present: &Present) -> Option<u32> {
+    let same = stored.boot_id == present.boot_id && stored.policies == present.policies;
+    let known = stored.policies_since.filter(|_| same);
+    present.plain_clock.then(|| known.unwrap_or(seconds(present.now)))
+}
+
+fn seconds(millis: Millis) -> u32 {
+    (millis / 1_000) as u32
+}
+
 fn fresh() -> Stored {
     Stored {
         instance: Uuid::new_v4(),
@@ -391,6 +415,7 @@ fn fresh() -> Stored {
         cluster: String::new(),
         data_center: String::new(),
         policies: String::new(),
+        policies_since: None,
         lease_held: 0,
         lease_asked: 0,
         lease_taken: 0,

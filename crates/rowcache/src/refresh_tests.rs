@@ -82,6 +82,7 @@ fn cache_of(
         intents,
         unsettled: unsettled.intents,
         policies: policies.clone(),
+        policies_since: (0, 0),
         hold: Duration::from_secs(HOLD.into()),
         clock: clock.clone(),
         boot: 5,

@@ -181,6 +181,7 @@ pub fn start<W>(start: Start<'_>) -> Result<Claims<W>, StartError> {
         intents,
         unsettled: unsettled.intents,
         policies: start.policies,
+        policies_since: (generation, instance.policies_since()),
         hold: start.hold,
         clock,
         // Ages by one clock mean nothing by another.

@@ -36,6 +36,9 @@ pub struct Parts {
     pub unsettled: Vec<(IntentId, u64)>,
     /// The present policies.
     pub policies: Arc<dyn Policies>,
+    /// Their generation, and in which second since boot a member of a ring first saw them; 0 in no
+    /// ring.
+    pub policies_since: (u64, u32),
     /// How long a write of unknown outcome keeps its partitions uncached.
     pub hold: Duration,
     /// Time.
@@ -64,9 +67,10 @@ pub struct RowCache<W> {
     /// Where several instances share the tables: one more than the generation of the policies that
     /// all of them have, or 0.
     pub(crate) agreed: AtomicU64,
-    /// One more than the generation of the policies that was last looked at, or 0.
+    /// One more than the generation of the policies that was last looked at.
     pub(crate) policies_seen: AtomicU64,
-    /// In which second since boot another generation was first seen; 0 before.
+    /// In which second since boot another generation was first seen, in this run or in earlier
+    /// ones; 0 if never.
     pub(crate) policies_since: AtomicU32,
     /// The lease was ours, in this run or one before it.
     pub(crate) had_lease: AtomicBool,
@@ -127,8 +131,8 @@ impl<W> RowCache<W> {
             claim: AtomicU64::new(NO_CLAIM),
             claim_generation: AtomicU64::new(0),
             agreed: AtomicU64::new(0),
-            policies_seen: AtomicU64::new(0),
-            policies_since: AtomicU32::new(0),
+            policies_seen: AtomicU64::new(parts.policies_since.0 + 1),
+            policies_since: AtomicU32::new(parts.policies_since.1),
             had_lease: AtomicBool::new(false),
             suspended: AtomicBool::new(true),
             doubts: Doubts::default(),

@@ -58,6 +58,7 @@ fn cache(
         intents,
         unsettled: Vec::new(),
         policies: policies.clone(),
+        policies_since: (0, 0),
         hold: Duration::from_secs(HOLD.into()),
         clock: clock.clone(),
         boot: 5,

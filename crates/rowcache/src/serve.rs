@@ -108,9 +108,7 @@ impl<W> RowCache<W> {
         let (generation, policy) = self.policies.of(table);
         let seen = self.policies_seen.load(Ordering::Acquire);
         if seen != generation + 1 {
-            if seen > 0 {
-                self.policies_since.store(self.clock.seconds(), Ordering::Release);
-            }
+            self.policies_since.store(self.clock.seconds(), Ordering::Release);
             self.policies_seen.store(generation + 1, Ordering::Release);
         }
         (generation, policy)

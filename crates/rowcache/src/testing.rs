@@ -98,11 +98,13 @@ pub fn cache_under<W>(
     let options = NamespaceOptions { partition_epochs: true, ..NamespaceOptions::default() };
     let rows = engine.namespace("cql", options).unwrap();
     let (intents, unsettled) = IntentTable::open(intents, 64, u64::MAX, false).unwrap();
+    let policies_since = (policies.generation(), 0);
     RowCache::new(Parts {
         rows,
         intents,
         unsettled: unsettled.intents,
         policies,
+        policies_since,
         hold: Duration::from_secs(600),
         clock: clock.clone(),
         boot,

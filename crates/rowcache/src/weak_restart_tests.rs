@@ -53,7 +53,8 @@ impl Stage {
         let (engine, clock) = (open_engine(directory.path()), TestClock::new());
         let cache = cache_of_boot(1, &engine, &directory.path().join("intents-0"), &clock);
         let script = "CREATE TABLE s.t (k int PRIMARY KEY, v int); \
-                      CREATE TABLE s.u (k int PRIMARY KEY, v int);";
+                      CREATE TABLE s.u (k int PRIMARY KEY, v int); \
+                      CREATE TABLE s.m (k uuid PRIMARY KEY, v int);";
         let schema = Arc::new(Schema::of_tables(defined_tables(script, None).unwrap()));
         let index = Index::of(schema.clone());
         Stage { cache, clock, schema, index, engine, directory, runs: 0 }
@@ -70,6 +71,10 @@ impl Stage {
     }
 
     fn read(&self, table: &str, k: i32) -> (ReadPlan, RowKey) {
+        let k = match table {
+            "m" => format!("00000000-0000-4000-8000-{k:012}"),
+            _ => k.to_string(),
+        };
         let text = format!("SELECT v FROM s.{table} WHERE k = {k}");
         let plan = analyse(&parse(&text), &*self.schema, None);
         let plan = plan.read().expect("it is cached").clone();
@@ -95,10 +100,27 @@ impl Stage {
 
     /// Begins a write of these rows, or a transaction if there is a minute.
     fn begin(&self, rows: &[i32], weak: bool, dead_after: Option<u32>) -> WriteInFlight<()> {
+        let end = if dead_after.is_some() { " IF v = 2" } else { "" };
+        let texts = rows.iter().map(|k| format!("UPDATE s.t SET v = 1 WHERE k = {k}{end}"));
+        self.begin_texts(texts, weak, dead_after)
+    }
+
+    /// Begins a write of a partition that the database makes, with these rows beside it.
+    fn begin_made(&self, rows: &[i32], weak: bool, dead_after: Option<u32>) -> WriteInFlight<()> {
+        let end = if dead_after.is_some() { " IF NOT EXISTS" } else { "" };
+        let texts = rows.iter().map(|k| format!("UPDATE s.t SET v = 1 WHERE k = {k}"));
+        let made = format!("INSERT INTO s.m (k, v) VALUES (uuid(), 1){end}");
+        self.begin_texts(texts.chain([made]), weak, dead_after)
+    }
+
+    fn begin_texts(
+        &self,
+        texts: impl Iterator<Item = String>,
+        weak: bool,
+        dead_after: Option<u32>,
+    ) -> WriteInFlight<()> {
         let mut scope = WriteScope::default();
-        for k in rows {
-            let end = if dead_after.is_some() { " IF v = 2" } else { "" };
-            let text = format!("UPDATE s.t SET v = 1 WHERE k = {k}{end}");
+        for text in texts {
             let Plan::Write(plan) = analyse(&parse(&text), &*self.schema, None) else {
                 panic!("{text} is a write")
             };
@@ -148,6 +170,39 @@ fn a_weak_table_is_weak_and_not_held_after_a_restart() {
         assert_eq!(both, [Fills::ShortLived, Fills::Believed], "{restarts} restarts");
         stage.restart();
     }
+}
+
+/// Nobody was told its key, so no cached row is of it: all others of its table are filled on.
+#[test]
+fn a_write_that_made_its_partition_holds_no_table_whatever_its_outcome() {
+    for (is_killed, dead_after) in [(false, None), (true, None), (false, Some(0)), (true, Some(0))]
+    {
+        let mut stage = Stage::new();
+        let minute = dead_after.map(|_| stage.minute_in(864_000));
+        let rows: &[i32] = if minute.is_some() { &[] } else { &[1] };
+        let write = stage.begin_made(rows, false, minute);
+        match is_killed {
+            true => stage.restart(),
+            false => write.settle(TIMEOUT),
+        }
+        for restarts in 0..3 {
+            let all = [stage.fills("m", 1), stage.fills("t", 1), stage.fills("t", 2)];
+            let beside = if rows.is_empty() { Fills::Believed } else { Fills::Held };
+            let expected = [Fills::ShortLived, beside, Fills::Believed];
+            assert_eq!(all, expected, "{is_killed}, {dead_after:?}, {restarts} restarts");
+            stage.restart();
+        }
+        stage.clock.pass(HOLD + 1);
+        assert_eq!(stage.fills("m", 1), Fills::Believed, "{is_killed}, {dead_after:?}");
+    }
+    let stage = Stage::new();
+    stage.begin_made(&[], false, None).settle(Answered::Definite);
+    assert_eq!(stage.fills("m", 1), Fills::Believed);
+    let under_way = stage.begin_made(&[], false, None);
+    let (plan, key) = stage.read("m", 1);
+    let joined = stage.cache.join(&plan.table, &key, PERMISSION, || ());
+    assert!(matches!(joined, Join::Bypass(Bypass::WriteInFlight)), "it may be of that key");
+    under_way.settle(Answered::Definite);
 }
 
 #[test]
@@ -205,6 +260,12 @@ enum Step {
         forgotten: bool,
         end: End,
     },
+    /// A write of a partition that the database makes.
+    Made {
+        rows: Vec<i32>,
+        weak: bool,
+        answered: Answered,
+    },
     WeakenTable(bool),
     Pass(u32),
 }
@@ -259,6 +320,8 @@ fn step() -> impl Strategy<Value = Step> {
                 forgotten,
                 end,
             }),
+        2 => (prop::collection::vec(0..ROWS, 0..2), any::<bool>(), answered())
+            .prop_map(|(rows, weak, answered)| Step::Made { rows, weak, answered }),
         1 => any::<bool>().prop_map(Step::WeakenTable),
         4 => (1..HOLD).prop_map(Step::Pass),
     ]
@@ -278,6 +341,9 @@ impl Stage {
                     }
                 }
             }
+            Step::Made { rows, weak, answered } => {
+                self.begin_made(&rows, weak, None).settle(answered);
+            }
             Step::WeakenTable(first) => self.weaken_table(if first { "t" } else { "u" }),
             Step::Pass(seconds) => {
                 self.clock.pass(seconds);
@@ -288,7 +354,7 @@ impl Stage {
 
     fn all_fills(&self) -> Vec<Fills> {
         let of = |table| (0..ROWS).map(move |k| self.fills(table, k));
-        of("t").chain(of("u")).collect()
+        of("t").chain(of("u")).chain(of("m")).collect()
     }
 }
 
@@ -310,7 +376,7 @@ fn a_restart_changes_no_gate_while_nothing_is_in_flight() {
         prop_assert_eq!(stage.all_fills(), before, "after a restart");
         stage.clock.pass(HOLD + 1);
         let of = |k| if lasting.contains(&k) { Fills::Held } else { Fills::Believed };
-        let expected = (0..ROWS).map(of).chain((0..ROWS).map(|_| Fills::Believed));
+        let expected = (0..ROWS).map(of).chain((0..2 * ROWS).map(|_| Fills::Believed));
         prop_assert_eq!(stage.all_fills(), expected.collect::<Vec<_>>(), "after the hold");
         Ok(())
     });

@@ -19,6 +19,8 @@
 //!   all of the tables that have the names of its tables.
 //! - A write whose table has been dropped and created again by the time it is answered drops all of
 //!   the new table.
+//! - A write of unknown outcome that makes its partition leaves the table weak, not held: no cached
+//!   row is of a key that nobody was told.
 //! - A statement that is not understood, or that touches whole tables, drops nothing before it is
 //!   answered. Nothing of that is served meanwhile ([`doubts`](crate::doubts)). In a ring, one that
 //!   names tables drops them before.
@@ -99,6 +101,8 @@ pub struct WriteInFlight<W> {
     cache: Arc<RowCache<W>>,
     gates: Vec<GateScope>,
     intents: Vec<Noted>,
+    /// Gates of tables in which the database makes the partition, with their intents.
+    made: (Vec<GateScope>, Vec<Noted>),
     nature: Nature,
     /// Its consistency level does not guarantee that a quorum read sees it.
     weak: bool,
@@ -196,6 +200,7 @@ impl<W> RowCache<W> {
             cache: self.clone(),
             gates: Vec::new(),
             intents: Vec::new(),
+            made: Default::default(),
             nature: Nature {
                 conditional: scope.conditional,
                 undropped: all_undropped,
@@ -212,6 +217,7 @@ impl<W> RowCache<W> {
         let Followed { change, unit_of } = followed;
         match unit_of.filter(|_| !weak).and_then(|table| RowOfUnit::of(self, scope, table)) {
             Some(row) => write.close_row(scope, &row),
+            None if scope.only_makes_partitions() => write.close_made(scope.gates()),
             None => write.close(scope.gates()),
         }
         match change.filter(|_| !weak).map(|change| CachedRow::of(self, scope, change)) {
@@ -303,6 +309,18 @@ impl<W> WriteInFlight<W> {
         self.intents.extend(self.cache.intent_log.begin(&gates, self.nature));
         gates.iter().for_each(|scope| self.cache.gates.begin_write(scope));
         self.gates.extend(gates);
+    }
+
+    /// As [`WriteInFlight::close`], where the gates of tables are those of partitions that the
+    /// database makes. Their intents are weak from the start: a restart holds no whole table.
+    fn close_made(&mut self, gates: Vec<GateScope>) {
+        let (tables, slots): (Vec<_>, Vec<_>) =
+            gates.into_iter().partition(|scope| matches!(scope, GateScope::Table(_)));
+        let weak = Nature { weak: true, ..Nature::default() };
+        self.made.1 = self.cache.intent_log.begin(&tables, weak);
+        tables.iter().for_each(|scope| self.cache.gates.begin_write(scope));
+        self.made.0 = tables;
+        self.close(slots);
     }
 
     /// As [`WriteInFlight::close`], for a write of this row and nothing else.
@@ -409,6 +427,13 @@ impl<W> WriteInFlight<W> {
         };
         self.gates.iter().for_each(|scope| self.cache.gates.end_write(scope, settled));
         self.cache.intent_log.settle(&self.intents, settled);
+        let settled = match settled {
+            Settled::Unknown { .. } => Settled::Weak { until },
+            told => told,
+        };
+        let (gates, intents) = &self.made;
+        gates.iter().for_each(|scope| self.cache.gates.end_write(scope, settled));
+        self.cache.intent_log.settle(intents, settled);
     }
 
     /// Its rows are dropped now: from here on its intents say so. A restart need not drop all.

@@ -486,7 +486,10 @@ impl WriteScope {
         let mut key = Vec::new();
         match template.partition_key(value, &mut key) {
             Ok(()) => {
-                if self.slot(gate, template.table(), &key).is_some() {
+                if let Some(token) = self.slot(gate, template.table(), &key) {
+                    if self.conditional {
+                        self.completed(gate, template.table(), token);
+                    }
                     let unit = unit_key(template.table(), &key);
                     // What has a longer key is not cached.
                     if unit.len() <= MAX_KEY {
@@ -563,6 +566,18 @@ impl WriteScope {
         }
         let slots = (!self.slots.is_empty()).then(|| GateScope::Slots(self.slots.clone()));
         slots.into_iter().chain(self.tables.iter().map(|gate| GateScope::Table(*gate))).collect()
+    }
+
+    /// Whether its tables' gates are closed for nothing but partitions that the database makes. No
+    /// cached row is of their keys, and no client knows these before the write is acknowledged.
+    pub fn only_makes_partitions(&self) -> bool {
+        let wide =
+            |one: &Invalidation| matches!(one, Invalidation::Table(_) | Invalidation::Everything);
+        !self.tables.is_empty()
+            && !self.everything
+            && !self.doubtful
+            && self.unknown.is_empty()
+            && !self.invalidations.iter().any(wide)
     }
 
     /// The cached rows to drop once the gates are closed.

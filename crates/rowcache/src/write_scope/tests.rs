@@ -211,6 +211,9 @@ fn a_transaction_drops_its_partition_because_it_may_complete_another_of_it() {
         "UPDATE ks.t SET v = 1 WHERE k = ? AND c = ? IF v = 2",
         "INSERT INTO ks.t (k, c, v) VALUES (?, ?, 1) IF NOT EXISTS",
         "DELETE FROM ks.t WHERE k = ? AND c = ? IF EXISTS",
+        "INSERT INTO ks.t (k, c, v) VALUES (?, now(), 1) IF NOT EXISTS",
+        "BEGIN BATCH UPDATE ks.t SET v = 1 WHERE k = ? AND c = ?; \
+         INSERT INTO ks.t (k, c, v) VALUES (?, now(), 1) IF NOT EXISTS; APPLY BATCH",
     ] {
         let scope = bound_scope(&[text], key);
         let token = token_of(gate_of("ks", "t"), key);

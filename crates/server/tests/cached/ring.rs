@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use afterglow_loadgen::rng::Rng;
+use afterglow_testkit::fake_backend::StatementKind;
 
-use crate::node::{Client, Node, database_that_may_be_mute, wait_until};
+use crate::node::{Client, Node, database_that_may_be_mute, direct, wait_until};
 use crate::ring_world::{FILLS, World, carried, read_all, set_policy};
 
 #[test]
@@ -344,6 +346,51 @@ fn under_a_bound_a_write_is_seen_at_once_through_the_member_that_took_it() {
     }
     clients[1].run("TRUNCATE ks.t");
     assert!((0..20).all(|n| clients[1].value(&format!("k{n}")).is_none()));
+}
+
+/// No gate was closed here for such a write when it began, and a read fills the row of before.
+#[test]
+fn a_write_under_way_while_its_table_comes_under_a_bound_is_seen_through_the_member_that_took_it() {
+    let world = World::settled(2);
+    let (mut reader, mut writer) = (world.client(0), world.client(0));
+    // Of its own rows a member closes the gates as their owner.
+    let by_ring = || world.node(0).count(&["afterglow_hits_total", "tier=\"ring\""]);
+    let mut is_of_other = |key: &String| {
+        reader.put(key, "one");
+        reader.value(key);
+        let before = by_ring();
+        reader.value(key);
+        by_ring() > before
+    };
+    let keys: Vec<String> = (0..12).map(|n| format!("k{n}")).filter(&mut is_of_other).collect();
+    assert!(!keys.is_empty());
+    let all = |value: &str| {
+        let insert = |key| format!("INSERT INTO ks.t (k, v) VALUES ('{key}', '{value}'); ");
+        let inserts: String = keys.iter().map(insert).collect();
+        format!("BEGIN UNLOGGED BATCH {inserts} APPLY BATCH")
+    };
+    // What a held statement does is done at once; its answer waits.
+    let held = world.database.hold(StatementKind::Write);
+    thread::scope(|scope| {
+        scope.spawn(|| writer.run(&all("two")));
+        held.wait_for(1);
+        world.running().for_each(|node| set_policy(node, "ks.*=max-staleness=60s"));
+        scope.spawn(|| direct(&world.database, &all("one")));
+        held.wait_for(2);
+        wait_until("this member has a copy of each row as it was", || {
+            let before = world.node(0).hits();
+            for key in &keys {
+                assert_eq!(reader.value(key).as_deref(), Some("one"), "{key}");
+            }
+            world.node(0).hits() - before == keys.len() as u64
+        });
+        scope.spawn(|| direct(&world.database, &all("two")));
+        held.wait_for(3);
+        drop(held);
+    });
+    for key in &keys {
+        assert_eq!(reader.value(key).as_deref(), Some("two"), "{key}");
+    }
 }
 
 /// How a member ends in the middle of a round.

@@ -21,7 +21,9 @@ pub(super) fn answered(answer: &Result<Envelope, CallError>, touched: &WriteScop
         Ok(answer) if result_kind(answer) == Some(ResultKind::SetKeyspace) => Answered::Refused,
         Ok(answer) if answer.header.opcode == Opcode::Result => Answered::Definite,
         Ok(answer) => match refusal(answer) {
-            Some((ErrorCode::Config, _)) if touched.is_only_schema() => Answered::Refused,
+            Some((ErrorCode::Config, message)) if is_of_options(touched, &message) => {
+                Answered::Refused
+            }
             Some((code, message)) => by_error(code, &message, in_steps),
             None => Answered::Unknown(InDoubt::ServerError),
         },
@@ -46,6 +48,12 @@ fn by_error(code: ErrorCode, message: &str, in_steps: bool) -> Answered {
         ErrorCode::Overloaded if !may_have_begun() => Answered::Refused,
         _ => Answered::by_error(code, in_steps),
     }
+}
+
+/// Whether a CONFIG_ERROR says that a change of the schema has wrong options. A statement that is
+/// not understood may be such a change, unless ScyllaDB speaks of the rate limit of a partition.
+fn is_of_options(touched: &WriteScope, message: &str) -> bool {
+    touched.is_only_schema() || touched.doubtful && !message.contains("rate limit")
 }
 
 /// Whether the database says that it is done, and no more.
@@ -144,8 +152,12 @@ mod tests {
     }
 
     fn error(code: ErrorCode) -> Result<Envelope, CallError> {
+        error_of(code, "Per-partition rate limit reached for writes")
+    }
+
+    fn error_of(code: ErrorCode, message: &str) -> Result<Envelope, CallError> {
         let mut body = Vec::new();
-        ErrorBody::new(code, "Per-partition rate limit reached for writes").encode(&mut body);
+        ErrorBody::new(code, message).encode(&mut body);
         let header = Header::new(Version::V4, 0, Opcode::Error);
         Ok(Envelope { header, body: body.into() })
     }
@@ -173,6 +185,12 @@ mod tests {
         // Of a change of the schema it says that the words are wrong.
         let touched = touched_by("ALTER TABLE s.t WITH compaction = {'class': 'None'}");
         assert_eq!(answered(&error(ErrorCode::Config), &touched), Answered::Refused);
+        // One that is not understood may be either.
+        let touched = touched_by("ALTER TABLE s.t WITH gc_grace_seconds=10AND comment=$");
+        assert!(touched.doubtful);
+        let wrong = error_of(ErrorCode::Config, "Unable to find compaction strategy class 'None'");
+        assert_eq!(answered(&wrong, &touched), Answered::Refused);
+        assert_ne!(answered(&error(ErrorCode::Config), &touched), Answered::Refused);
     }
 
     #[test]

@@ -104,14 +104,14 @@ impl InRing {
 
     fn begin(&self, ring: &Arc<Ring>) -> BegunInRing {
         let closed = Instant::now();
-        let own = self.has_own_copies().then(|| self.begin_own());
+        let own = self.has_own_copies(&self.newest).then(|| self.begin_own());
         BegunInRing { write: RingWrite::begin(ring, &self.touched, self.dead_after), own, closed }
     }
 
     /// Whether this instance may have copies of the rows that it does not own.
-    fn has_own_copies(&self) -> bool {
+    fn has_own_copies(&self, newest: &Index) -> bool {
         let cache = &self.shared.cache;
-        self.newest.may_touch(&self.touched, |table| {
+        newest.may_touch(&self.touched, |table| {
             table.is_none_or(|table| cache.is_cached_by_each(table))
         })
     }
@@ -123,6 +123,18 @@ impl InRing {
         shared.cache.begin_write(touched, *weak, *dead_after, newer)
     }
 
+    /// What keeps this instance's own copies right once the write is answered. A table may have
+    /// come under a bound while it was under way, or come into being: then a read here may have
+    /// missed the write, and no gate was closed. The client has not heard of it yet.
+    fn own_after(&self, own: Option<WriteInFlight>, answered: Answered) -> Option<WriteInFlight> {
+        if own.is_some() || answered == Answered::Refused {
+            return own;
+        }
+        let newest = self.shared.newest.of(&self.request.client().reactor_state.front_end.schema);
+        let may_have = !self.touched.replaced(&*newest).is_empty() || self.has_own_copies(&newest);
+        may_have.then(|| self.begin_own())
+    }
+
     /// Whether the instance takes no more requests, and waits for those that it has.
     fn is_closing(&self) -> bool {
         self.request.client().reactor_state.front_end.is_closing()
@@ -130,8 +142,8 @@ impl InRing {
 
     /// The owners close their gates and drop the rows, the write is sent, and its client hears of
     /// it within every permit; see [`RingWrite`].
-    async fn carry_out(self, ring: Arc<Ring>, begun: BegunInRing) {
-        let BegunInRing { mut write, mut own, closed } = begun;
+    async fn carry_out(mut self, ring: Arc<Ring>, begun: BegunInRing) {
+        let BegunInRing { mut write, own, closed } = begun;
         if !write.permitted().await {
             if let Some(own) = own {
                 own.settle(Answered::Refused);
@@ -140,10 +152,11 @@ impl InRing {
             let reason = if self.is_closing() { STOPS } else { UNREACHABLE };
             return not_now(self.request, reason);
         }
-        let InRing { shared, mut request, touched, mut weak, .. } = self;
-        let answer = request.call().await;
+        let answer = self.request.call().await;
+        let answered = answered(&answer, &self.touched);
+        let own = self.own_after(own, answered);
+        let InRing { shared, request, touched, mut weak, .. } = self;
         weak |= request.went_far();
-        let answered = answered(&answer, &touched);
         in_vain::note(&request, &touched, &answer, closed);
         if let Answered::Unknown(reason) = answered {
             request.metrics().quarantines.inc(reason.into());
@@ -160,14 +173,15 @@ impl InRing {
             .then(|| serial::Inquiry::of(&shared, &request, &touched, answered, &newest))
             .flatten();
         let replaced = touched.replaced(&*newest);
-        if let Some(own) = &mut own {
+        let own = own.map(|mut own| {
             if weak {
                 own.weaken();
             }
             if answered != Answered::Refused {
                 own.widen(&replaced);
             }
-        }
+            own
+        });
         let widened = match replaced.is_empty() || answered == Answered::Refused {
             true => Verdict::Acknowledged,
             false => widen(&ring, replaced, result_of(answered, weak)).await,

@@ -53,11 +53,11 @@ impl CqlReactorState {
             );
         }
         let preferred = nodes.len().max(1);
-        let reactor_state = &topology.nodes[0].place.data_center;
+        let our_data_center = &topology.nodes[0].place.data_center;
         for near in [true, false] {
             let nearby = |at: usize| {
                 let node = &topology.nodes[at % topology.nodes.len()];
-                ((node.place.data_center == *reactor_state) == near && !nodes.contains(&node.id))
+                ((node.place.data_center == *our_data_center) == near && !nodes.contains(&node.id))
                     .then_some(node.id)
             };
             let more: Vec<_> = (turn..turn + topology.nodes.len()).filter_map(nearby).collect();
@@ -83,10 +83,10 @@ impl CqlReactorState {
         if let Some(replicas) = known.by_keyspace.get(keyspace) {
             return replicas.clone();
         }
-        let reactor_state = &topology.nodes[0].place.data_center;
+        let our_data_center = &topology.nodes[0].place.data_center;
         let replicas = schema
             .replication(keyspace)
-            .map(|settings| topology.ring.replicas(settings, reactor_state));
+            .map(|settings| topology.ring.replicas(settings, our_data_center));
         let replicas = Rc::new(replicas.unwrap_or_default());
         known.by_keyspace.insert(keyspace.into(), replicas.clone());
         replicas

@@ -423,8 +423,9 @@ impl Pool {
     /// Whether this connection to a node is silent, or has not been heard for a while and another
     /// one to the same node is silent: that is of the node, and not only of the connection.
     pub fn is_silent(&self, node: NodeId, backend: &Backend) -> bool {
-        let is_idle = || backend.last_heard().elapsed() >= HESITATION;
-        backend.is_silent() || is_idle() && self.doubt(node) == Doubt::Silent
+        // Every request comes here: one look at the clock.
+        let is_idle = backend.last_heard().elapsed() >= HESITATION;
+        is_idle && (backend.in_flight() > 0 || self.doubt(node) == Doubt::Silent)
     }
 
     /// Whether a node has said within this time that it has too much to do.

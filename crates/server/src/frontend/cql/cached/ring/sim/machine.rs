@@ -149,6 +149,7 @@ impl Machine {
             intents,
             unsettled: unsettled.intents,
             policies: Arc::new(Exclusive),
+            policies_since: (0, 0),
             hold: Duration::from_micros(config.hold),
             clock: Arc::new(SimClock),
             boot: BOOT,
