@@ -274,24 +274,12 @@ class Reads:
             return out.add(column.name, " = ").column(column)
 
         out.listed(table.of("partition"), equal, " AND ")
-        for at, column in enumerate(clustering):
-            luck = random.random()
-            if luck < 0.2:
-                equal(out.add(" AND ") and column)
-                continue
-            sides = [("<", "<="), (">", ">=")]
-            if luck < 0.6:
-                for side in random.sample(sides, random.randrange(1, 3)):
-                    out.add(" AND ", column.name, f" {random.choice(side)} ").column(column)
-            if luck > 0.99 and at + 1 < len(clustering):
-                out.add(" AND ", clustering[-1].name, " > ").column(clustering[-1])
-            break
+        self.bounds(out, clustering, equal)
         # Such a count is answered from the unit, one with an order or a limit is not.
         if counts and random.random() < 0.8:
             return out.done()
         if clustering and random.random() < 0.5:
-            falling = "DESC" in " ".join(table.options)
-            ways = [("DESC" if falling else "ASC"), *["ASC"] * (len(clustering) - 1)]
+            ways = [column.order for column in clustering]
             if random.random() < 0.6:
                 ways = [{"ASC": "DESC", "DESC": "ASC"}[way] for way in ways]
             if random.random() < 0.05:
@@ -304,6 +292,36 @@ class Reads:
         if random.random() < 0.5:
             out.add(" LIMIT ").term(small, kind="limit")
         return out.done()
+
+    def bounds(self, out, clustering, equal):
+        """What a slice says of clustering columns: values of the first ones, one or several, and a
+        range of the next; now and then a range of several columns at once.
+        """
+        random = self.random
+        among = 0.08 if len(clustering) > 1 else 0.03
+        if clustering and random.random() < 0.06:
+            for operators in random.sample((("<", "<="), (">", ">=")), random.randrange(1, 3)):
+                some = clustering[: random.randrange(1, len(clustering) + 1)]
+                names = ", ".join(column.name for column in some)
+                out.add(f" AND ({names}) {random.choice(operators)} (")
+                out.listed(some, out.column).add(")")
+            return
+        for at, column in enumerate(clustering):
+            # More often where there is another one behind it.
+            luck = random.random() * (1 if at + 1 == len(clustering) else 0.6)
+            if luck < among:
+                out.add(" AND ").among(column)
+                continue
+            if luck < among + 0.2:
+                equal(out.add(" AND ") and column)
+                continue
+            if luck < 0.6:
+                sides = [("<", "<="), (">", ">=")]
+                for side in random.sample(sides, random.randrange(1, 3)):
+                    out.add(" AND ", column.name, f" {random.choice(side)} ").column(column)
+            if random.random() < 0.01 and at + 1 < len(clustering):
+                out.add(" AND ", clustering[-1].name, " > ").column(clustering[-1])
+            break
 
     def projection(self, out, table, shape):
         """What is selected; true if it may be grouped."""

@@ -21,12 +21,12 @@ KEYSPACE = "KSNAME"
 
 class Column:
     """A column; `role` is partition, clustering, static or regular. Keys have few values, so that
-    statements meet.
+    statements meet. A clustering column has an `order`.
     """
 
-    def __init__(self, name, kind, role="regular", counter=False):
+    def __init__(self, name, kind, role="regular", counter=False, order="ASC"):
         self.name, self.kind, self.role, self.counter = name, kind, role, counter
-        self.domain = None
+        self.order, self.domain = order, None
 
     def declared(self):
         return f"{self.name} {'counter' if self.counter else self.kind}{' static' if self.role == 'static' else ''}"
@@ -81,7 +81,11 @@ class Table:
         partition = ", ".join(column.name for column in self.of("partition"))
         key = ", ".join([f"({partition})", *(column.name for column in self.of("clustering"))])
         columns = ", ".join(column.declared() for column in self.columns)
-        options = f" WITH {' AND '.join(self.options)}" if self.options else ""
+        clustering = self.of("clustering")
+        orders = ", ".join(f"{column.name} {column.order}" for column in clustering)
+        falls = any(column.order == "DESC" for column in clustering)
+        options = [*self.options, *[f"CLUSTERING ORDER BY ({orders})"] * falls]
+        options = f" WITH {' AND '.join(options)}" if options else ""
         yield f"CREATE TABLE {KEYSPACE}.{self.name} ({columns}, PRIMARY KEY ({key})){options}"
         for number, column in enumerate(self.indexes):
             yield f"CREATE INDEX {self.name}_{number} ON {KEYSPACE}.{self.name} ({column})"
@@ -93,8 +97,12 @@ def types(fields):
     return f"CREATE TYPE {KEYSPACE}.place ({listing})"
 
 
-def keyed(name, values, partition=1, clustering=1, kinds=(INT, INT, INT, INT), **options):
-    """A table with so many key columns: k or k0, k1, ...; c or c0, c1, ..."""
+def keyed(
+    name, values, partition=1, clustering=1, kinds=(INT, INT, INT, INT), orders=(), **options
+):
+    """A table with so many key columns: k or k0, k1, ...; c or c0, c1, ... `orders` are those of
+    the clustering columns.
+    """
 
     def columns(letter, role, kinds):
         names = [letter] if len(kinds) == 1 else [f"{letter}{i}" for i in range(len(kinds))]
@@ -102,6 +110,8 @@ def keyed(name, values, partition=1, clustering=1, kinds=(INT, INT, INT, INT), *
 
     keys = columns("k", "partition", kinds[:partition])
     keys += columns("c", "clustering", kinds[partition : partition + clustering])
+    for column, order in zip(keys[partition:], orders, strict=False):
+        column.order = order
     return Table(name, keys + values, **options)
 
 
@@ -172,7 +182,14 @@ def of_kinds():
             partition=2,
             clustering=2,
             kinds=(INT, TEXT, INT, TEXT),
-            options=("CLUSTERING ORDER BY (c0 DESC, c1 ASC)",),
+            orders=("DESC", "ASC"),
+        ),
+        keyed(
+            "ordered",
+            [Column("v", INT), Column("w", TEXT)],
+            clustering=3,
+            kinds=(INT, INT, TEXT, BIGINT),
+            orders=("DESC", "ASC", "DESC"),
         ),
         keyed("plain", [Column("v", INT), Column("w", TEXT), Column("b", BLOB)]),
         keyed(
@@ -253,12 +270,13 @@ def of_keys(random, short):
     """Tables of every type of key."""
     found = []
     keys = [kind for kind in SCALARS if kind.key]
-    for kind in random.sample(keys, 4) if short else keys:
+    for kind in random.sample(keys, 3) if short else keys:
         found.append(
             keyed(
                 "key_" + kind.name,
                 [Column("v", INT), Column("w", TEXT)],
                 kinds=(kind, kind),
+                orders=(random.choice(("ASC", "DESC")),),
             )
         )
     found.append(keyed("key_list", [Column("v", INT)], kinds=(list_of(INT, frozen=True), INT)))

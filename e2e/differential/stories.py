@@ -69,7 +69,9 @@ class Stories:
             and table.of("regular")
             and not (table.of("static") or table.counter or table.makes)
         ]
-        table = random.choice(fitting)
+        # Most tables have one clustering column.
+        several = [table for table in fitting if len(table.of("clustering")) > 1]
+        table = random.choice(several if several and random.random() < 0.25 else fitting)
         partition = {column.name: column.make(random)[0] for column in table.of("partition")}
 
         def look():
