@@ -8,14 +8,17 @@ import time
 from afterglow_e2e import rawcql
 from afterglow_e2e.rawcql import LOCAL_QUORUM, ONE, UNSET, RawClient
 
-from . import bounded, feeds
+from . import bounded, feeds, made
 from .bounded import Bounded
 from .feeds import FEEDS, Feeds, Slice
+from .made import Made
 from .values import bound_list, number, numbers
 
 PARTITIONS, ROWS = 24, 4
 SERIAL = 8
 COLUMNS = ("v", "w")
+# Tables, and how often.
+TABLES = {"plain": 68, "feed": 19, "bounded": 5, "made": 8}
 # Writes, and how often.
 KINDS = {
     "insert": 20,
@@ -57,6 +60,7 @@ def schema(keyspace, factor):
     yield f"CREATE TABLE {keyspace}.paxos (k int PRIMARY KEY, v bigint)"
     yield feeds.table(keyspace)
     yield bounded.table(keyspace)
+    yield made.table(keyspace)
 
 
 class Clients:
@@ -81,6 +85,7 @@ class Clients:
         self.reads = self.writes = self.failures = 0
         # Through which server a value of `bounded.py` was written, by its place.
         self.wrote_bounded = {}
+        self.made = made.some_partitions(randomness.Random(f"{seed}-made"))
         # Requests without any answer, and the longest that had one, in seconds.
         self.hangs, self.longest = [], 0.0
         self.stopping = threading.Event()
@@ -139,6 +144,8 @@ class Clients:
                 client.read_conditional(partition, LOCAL_QUORUM)
             for feed in range(FEEDS):
                 client.read_feed(feed, Slice.whole(), LOCAL_QUORUM)
+            for partition in self.made:
+                client.read_partition(partition, LOCAL_QUORUM)
             client.close()
 
 
@@ -146,7 +153,7 @@ class Lost(Exception):
     """A server said that it could not."""
 
 
-class Client(Feeds, Bounded):
+class Client(Feeds, Bounded, Made):
     """One connection, and its statements."""
 
     def __init__(self, shared, server, random, version):
@@ -159,11 +166,12 @@ class Client(Feeds, Bounded):
         self.socket.close()
 
     def step(self):
+        table = self.random.choices(list(TABLES), TABLES.values())[0]
+        getattr(self, f"step_of_{table}")()
+
+    def step_of_plain(self):
+        """This one's lightweight transactions have a table of their own."""
         random = self.random
-        luck = random.random()
-        if luck < 0.25:
-            self.step_of_feed() if luck < 0.2 else self.step_of_bounded()
-            return
         partition, row = int(random.random() ** 2 * PARTITIONS), int(random.random() ** 2 * ROWS)
         luck = random.random() * (0.65 if self.only_reads else 1)
         if luck < 0.08:
@@ -415,9 +423,9 @@ class Client(Feeds, Bounded):
         ]
         return lambda: self.execute(text, data, self.level(), timestamp)
 
-    def texted(self, text):
+    def texted(self, text, level=None):
         text = text.replace("KS", self.shared.keyspace)
-        return lambda: self.socket.query(text, consistency=self.level())
+        return lambda: self.socket.query(text, consistency=level or self.level())
 
     def level(self):
         return self.random.choice(self.shared.levels)
@@ -426,27 +434,32 @@ class Client(Feeds, Bounded):
         """A lightweight transaction: applied, it is a write, else a read of what stood against
         it.
         """
-        random, value = self.random, self.record.value()
-        kind = random.choice(("insert", "update", "update", "delete"))
+        value = self.record.value()
+        kind = self.random.choice(("insert", "update", "update", "delete"))
         text = {
             "insert": f"INSERT INTO KS.paxos (k, v) VALUES ({key}, {value}) IF NOT EXISTS",
             "update": f"UPDATE KS.paxos SET v = {value} WHERE k = {key} IF EXISTS",
             "delete": f"DELETE FROM KS.paxos WHERE k = {key} IF EXISTS",
         }[kind]
         cells = {conditional(key): None if kind == "delete" else value}
+        # k and v for an INSERT; the others find no row.
+        self.transaction(
+            text, cells, lambda row: {conditional(key): row[2] if kind == "insert" else None}
+        )
+
+    def transaction(self, text, cells, stood):
+        """A lightweight transaction of these cells; `stood` tells from the answer's first row what
+        was there instead of what it wants.
+        """
         start = self.record.now()
         applied = None
         try:
-            answer = self.socket.query(
-                text.replace("KS", self.shared.keyspace), consistency=LOCAL_QUORUM
-            )
+            answer = self.texted(text, LOCAL_QUORUM)()
             if self.settle(answer):
                 row = numbers(answer)[0]
                 applied = bool(row[0])
                 if not applied:
-                    # k and v for an INSERT; the others find no row.
-                    stood = row[2] if kind == "insert" else None
-                    self.record.read({conditional(key): stood}, start, self.server)
+                    self.record.read(stood(row), start, self.server)
             else:
                 applied = False
         finally:
