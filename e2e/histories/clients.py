@@ -8,8 +8,9 @@ import time
 from afterglow_e2e import rawcql
 from afterglow_e2e.rawcql import LOCAL_QUORUM, ONE, UNSET, RawClient
 
-from . import bounded, feeds, made
+from . import bounded, duel, feeds, made
 from .bounded import Bounded
+from .duel import Duel
 from .feeds import FEEDS, Feeds, Slice
 from .made import Made
 from .values import bound_list, number, numbers
@@ -18,7 +19,7 @@ PARTITIONS, ROWS = 24, 4
 SERIAL = 8
 COLUMNS = ("v", "w")
 # Tables, and how often.
-TABLES = {"plain": 68, "feed": 19, "bounded": 5, "made": 8}
+TABLES = {"plain": 61, "feed": 19, "bounded": 5, "made": 8, "duel": 7}
 # Writes, and how often.
 KINDS = {
     "insert": 20,
@@ -61,6 +62,7 @@ def schema(keyspace, factor):
     yield feeds.table(keyspace)
     yield bounded.table(keyspace)
     yield made.table(keyspace)
+    yield duel.table(keyspace)
 
 
 class Clients:
@@ -86,6 +88,8 @@ class Clients:
         # Through which server a value of `bounded.py` was written, by its place.
         self.wrote_bounded = {}
         self.made = made.some_partitions(randomness.Random(f"{seed}-made"))
+        # What was last seen of the registers of `duel.py`, and its first partition.
+        self.duel, self.duels = {}, 0
         # Requests without any answer, and the longest that had one, in seconds.
         self.hangs, self.longest = [], 0.0
         self.stopping = threading.Event()
@@ -146,6 +150,8 @@ class Clients:
                 client.read_feed(feed, Slice.whole(), LOCAL_QUORUM)
             for partition in self.made:
                 client.read_partition(partition, LOCAL_QUORUM)
+            for partition in range(duel.PARTITIONS):
+                client.read_duel(self.duels + partition, LOCAL_QUORUM)
             client.close()
 
 
@@ -153,7 +159,7 @@ class Lost(Exception):
     """A server said that it could not."""
 
 
-class Client(Feeds, Bounded, Made):
+class Client(Feeds, Bounded, Made, Duel):
     """One connection, and its statements."""
 
     def __init__(self, shared, server, random, version):
@@ -442,14 +448,17 @@ class Client(Feeds, Bounded, Made):
             "delete": f"DELETE FROM KS.paxos WHERE k = {key} IF EXISTS",
         }[kind]
         cells = {conditional(key): None if kind == "delete" else value}
-        # k and v for an INSERT; the others find no row.
-        self.transaction(
-            text, cells, lambda row: {conditional(key): row[2] if kind == "insert" else None}
-        )
 
-    def transaction(self, text, cells, stood):
-        """A lightweight transaction of these cells; `stood` tells from the answer's first row what
-        was there instead of what it wants.
+        def known(applied, row):
+            # k and v for an INSERT; the others find no row.
+            stood = row[2] if kind == "insert" and not applied else None
+            return {} if applied else {conditional(key): stood}
+
+        self.transaction(text, cells, known)
+
+    def transaction(self, text, cells, known):
+        """A lightweight transaction of these cells. `known` tells what it has read, from whether it
+        was applied and the answer's first row.
         """
         start = self.record.now()
         applied = None
@@ -458,8 +467,7 @@ class Client(Feeds, Bounded, Made):
             if self.settle(answer):
                 row = numbers(answer)[0]
                 applied = bool(row[0])
-                if not applied:
-                    self.record.read(stood(row), start, self.server)
+                self.record.read(known(applied, row), start, self.server)
             else:
                 applied = False
         finally:

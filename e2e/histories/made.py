@@ -141,4 +141,4 @@ class Made:
             self.recorded({made(value): None}, self.texted(text), None, None)
             return
         absent = {made(value): None}
-        self.transaction(f"{text} IF EXISTS", absent, lambda _row: absent)
+        self.transaction(f"{text} IF EXISTS", absent, lambda applied, _: {} if applied else absent)
