@@ -1,11 +1,8 @@
-"""Statements that write: INSERT, UPDATE, DELETE, conditions, batches, and the rare change of a
-schema.
-"""
+"""Statements that write: INSERT, UPDATE, DELETE, conditions, batches."""
 
 import json
 
-from .grammar import BIGINT, INT, TEXT, Builder
-from .schema import KEYSPACE
+from .grammar import INT, Builder
 
 LIFE = ("100000", "50000", "0")
 
@@ -54,9 +51,8 @@ class Writes:
         random = self.random
         table = table or self.some_table()
         if conditional is None:
-            conditional = not table.expires and random.random() < (
-                0.5 if table.name == "paxos" else 0.02
-            )
+            conditional = random.random() < (0.5 if table.name == "paxos" else 0.02)
+        conditional = conditional and table.transacts
         kinds = (
             ("update",)
             if table.counter and random.random() < 0.9
@@ -325,34 +321,3 @@ class Writes:
             out = Builder(self, "in a batch", table, style=style)
             statements.append(self.modification(table, out, conditional=conditional).done())
         return kind, statements
-
-    def change(self):
-        """DDL, rare because it is slow."""
-        random = self.random
-        table = next(table for table in self.tables if table.alters)
-        out = Builder(self, "schema change", table, style="literal")
-        if random.random() < 0.3:
-            # Of tables without conditional writes: what Paxos has agreed upon may come back after a
-            # TRUNCATE, or not.
-            return (
-                Builder(self, "truncate", table, style="literal")
-                .add(f"TRUNCATE {KEYSPACE}.{self.some_table(counter=True).name}")
-                .done()
-            )
-        luck = random.random()
-        if luck < 0.5 or not table.added:
-            self.added += 1
-            name = f"x{self.added}"
-            table.added.append(name)
-            kind = random.choice((INT, TEXT, BIGINT))
-            table.columns.append(type(table.columns[0])(name, kind))
-            out.add(f"ALTER TABLE {KEYSPACE}.{table.name} ADD {name} {kind}")
-        elif luck < 0.9:
-            name = table.added.pop(0)
-            table.columns = [column for column in table.columns if column.name != name]
-            out.add(f"ALTER TABLE {KEYSPACE}.{table.name} DROP {name}")
-        else:
-            out.add(
-                f"ALTER TABLE {KEYSPACE}.{table.name} WITH comment = '{random.randrange(1000)}'"
-            )
-        return out.done()

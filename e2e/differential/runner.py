@@ -12,6 +12,7 @@ from afterglow_e2e.process import Failure
 from afterglow_e2e.rawcql import RawClient
 
 from . import compare
+from .changes import Changes
 from .grammar import NONSENSE, Reads, made_invalid
 from .modify import Writes
 from .schema import KEYSPACE, tables, types, view
@@ -40,11 +41,12 @@ UNCOMMITTED = (0, 2, 3, 11)
 KEPT = 60
 
 
-class Grammar(Reads, Writes, Stories):
+class Grammar(Reads, Writes, Changes, Stories):
     """All statements, from one seed."""
 
     def __init__(self, seed, release, short):
         self.random, self.release, self.added = randomness.Random(seed), release, 0
+        self.short = short
         self.fields, self.tables = tables(self.random, release, short)
         # Write times given so far that another may tie with.
         self.given = []

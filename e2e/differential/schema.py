@@ -50,6 +50,7 @@ class Table:
         alters=False,
         expires=False,
         makes=False,
+        transacts=True,
     ):
         self.name, self.columns, self.options, self.indexes = (
             name,
@@ -60,7 +61,11 @@ class Table:
         self.view, self.alters, self.expires = view, alters, expires
         # Servers make keys of some of its rows: each side has its own of these.
         self.makes = makes
-        self.mortal = expires or any("time_to_live" in option for option in options)
+        # Its lives may be changed too.
+        self.mortal = expires or alters or any("time_to_live" in option for option in options)
+        # Those without conditional writes are truncated: what Paxos has agreed upon may come back
+        # after a TRUNCATE, or not.
+        self.transacts = transacts and not expires
         self.counter = any(column.counter for column in columns)
         # Columns that an ALTER TABLE added, by number.
         self.added = []
@@ -190,6 +195,7 @@ def of_kinds():
             clustering=3,
             kinds=(INT, INT, TEXT, BIGINT),
             orders=("DESC", "ASC", "DESC"),
+            transacts=False,
         ),
         keyed("plain", [Column("v", INT), Column("w", TEXT), Column("b", BLOB)]),
         keyed(
@@ -230,7 +236,7 @@ def with_options():
         ),
         keyed("seen", [Column("v", INT), Column("w", TEXT)], view=True),
         keyed("made", [Column("v", INT), Column("w", TEXT)], kinds=(UUID, TIMEUUID), makes=True),
-        keyed("changing", [Column("v", INT), Column("w", TEXT)], alters=True),
+        keyed("changing", [Column("v", INT), Column("w", TEXT)], alters=True, transacts=False),
         Table(
             '"OddName"',
             [

@@ -7,7 +7,7 @@ from .grammar import INT, Builder
 
 
 class Stories:
-    """Mixed into the grammar, which has `random`, `tables`, and what reads and writes."""
+    """Mixed into the grammar, which has `random`, `tables`, `short`, and what reads and writes."""
 
     # What is still to be told.
     told = ()
@@ -15,8 +15,14 @@ class Stories:
     def next_told(self):
         """The next statement of a story, or the kind and the statements of a BATCH request."""
         if not self.told:
-            stories = (self.story, self.story_of_slices, self.story_of_batches)
-            tell = self.random.choices(stories, (55, 35, 10))[0]
+            stories = (
+                self.story,
+                self.story_of_slices,
+                self.story_of_batches,
+                self.story_of_changes,
+            )
+            # The last is slow: each change takes as long as hundreds of other statements.
+            tell = self.random.choices(stories, (55, 34, 10, 0 if self.short else 1))[0]
             self.told = tell()
         return self.told.pop(0)
 
