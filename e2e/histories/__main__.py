@@ -23,6 +23,7 @@ from afterglow_e2e.rawcql import LOCAL_QUORUM
 from afterglow_e2e.relay import Relay
 
 from . import second
+from .bounded import POLICIES
 from .faults import Clock
 from .holders import Holders
 from .record import Record
@@ -76,6 +77,7 @@ def alone(options, nodes, relay, contact, folder):
         contact,
         folder=folder,
         profile=options.profile,
+        policies=POLICIES,
         wrapper=clock.wrapper,
         extra=("--unknown-outcome-hold", "6s"),
     )

@@ -1,13 +1,26 @@
-"""A table under `max-staleness`, of which each instance of a ring has copies of its own. What was
-written through an instance is seen at once through it. So each instance has registers of its own,
-for the values that were written through it. What was written through others is not judged: it may
-be seen within the bound, and not be seen again.
+"""Tables under `max-staleness`, of which each instance has copies of its own.
+
+`bounded`: what was written through an instance is seen at once through it. So each instance has
+registers of its own, for the values that were written through it. What was written through others
+is not judged: it may be seen within the bound, and not be seen again.
+
+`beside`: only one thread writes, past all instances, larger values each time. What it was told to
+be written is seen through any instance once the bound is over, or something larger is.
 """
+
+import random as randomness
+import threading
+import time
+
+from afterglow_e2e.rawcql import LOCAL_QUORUM, RawClient
 
 from .values import number
 
 KEYS, BOUND = 6, 3
-POLICIES = (f"*.bounded=max-staleness={BOUND}s", "*.*=exclusive")
+LIMITED = tuple(f"*.{table}=max-staleness={BOUND}s" for table in ("bounded", "beside"))
+POLICIES = (*LIMITED, "*.*=exclusive")
+# A read is sent, and its time noted, at two moments.
+SLACK = 0.2
 
 
 def bounded(place, key):
@@ -15,9 +28,46 @@ def bounded(place, key):
     return 4000 + place * KEYS + key
 
 
-def table(keyspace):
-    """The statement that makes the table."""
-    return f"CREATE TABLE {keyspace}.bounded (k int PRIMARY KEY, v bigint)"
+def tables(keyspace):
+    """The statements that make the tables."""
+    for table in ("bounded", "beside"):
+        yield f"CREATE TABLE {keyspace}.{table} (k int PRIMARY KEY, v bigint)"
+
+
+class Beside(threading.Thread):
+    """Writes to `beside` at any of these nodes until it is stopped, and knows what must be seen."""
+
+    def __init__(self, nodes, keyspace, seed):
+        super().__init__(daemon=True)
+        self.nodes, self.keyspace, self.random = nodes, keyspace, randomness.Random(seed)
+        self.stopping = threading.Event()
+        # Of each key, when which value was acknowledged.
+        self.acknowledged = [[] for _ in range(KEYS)]
+
+    def run(self):
+        client = None
+        value = 0
+        while not self.stopping.wait(self.random.uniform(0, 0.2)):
+            value, key = value + 1, self.random.randrange(KEYS)
+            text = f"INSERT INTO {self.keyspace}.beside (k, v) VALUES ({key}, {value})"
+            try:
+                node = self.random.choice(self.nodes)
+                client = client or RawClient(node.address, node.port, timeout=8)
+                text = f"{text} USING TIMESTAMP {value}"
+                if client.query(text, consistency=LOCAL_QUORUM).error is None:
+                    self.acknowledged[key].append((time.monotonic(), value))
+            except OSError:
+                if client:
+                    client.close()
+                client = None
+        if client:
+            client.close()
+
+    def least(self, key, began):
+        """The least that a read may find that began then."""
+        until = began - BOUND - SLACK
+        known = reversed(self.acknowledged[key])
+        return next((value for at, value in known if at < until), 0)
 
 
 class Bounded:
@@ -29,6 +79,17 @@ class Bounded:
             self.read_bounded(key, self.level())
         else:
             self.write_bounded(key)
+
+    def step_of_beside(self):
+        beside, key = self.shared.beside, int(self.random.random() ** 2 * KEYS)
+        if beside is None:
+            return
+        began = time.monotonic()
+        text = "SELECT v FROM KS.beside WHERE k = ?"
+        rows = self.rows(text, [number(key)], self.level())
+        found, least = rows[0][0] if rows else 0, beside.least(key, began)
+        assert found >= least, f"beside {key}: {found} at {began}, {least} was before the bound"
+        self.shared.reads += 1
 
     def place(self):
         contacts = [server.contact for server in self.shared.servers]

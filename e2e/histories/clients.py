@@ -9,7 +9,7 @@ from afterglow_e2e import rawcql
 from afterglow_e2e.rawcql import LOCAL_QUORUM, ONE, UNSET, RawClient
 
 from . import bounded, duel, feeds, made
-from .bounded import Bounded
+from .bounded import Beside, Bounded
 from .duel import Duel
 from .feeds import FEEDS, Feeds, Slice
 from .made import Made
@@ -19,7 +19,7 @@ PARTITIONS, ROWS = 24, 4
 SERIAL = 8
 COLUMNS = ("v", "w")
 # Tables, and how often.
-TABLES = {"plain": 61, "feed": 19, "bounded": 5, "made": 8, "duel": 7}
+TABLES = {"plain": 60, "feed": 18, "bounded": 4, "beside": 3, "made": 8, "duel": 7}
 # Writes, and how often.
 KINDS = {
     "insert": 20,
@@ -60,7 +60,7 @@ def schema(keyspace, factor):
     yield f"CREATE TABLE {keyspace}.plain ({columns})"
     yield f"CREATE TABLE {keyspace}.paxos (k int PRIMARY KEY, v bigint)"
     yield feeds.table(keyspace)
-    yield bounded.table(keyspace)
+    yield from bounded.tables(keyspace)
     yield made.table(keyspace)
     yield duel.table(keyspace)
 
@@ -68,7 +68,8 @@ def schema(keyspace, factor):
 class Clients:
     """`with Clients(...)`: they work until the end of the block, through whatever happens to the
     servers. Each begins at one of these and moves to any other when its own is away. The first
-    `readers` never write: no write that waits keeps them waiting.
+    `readers` never write: no write that waits keeps them waiting. `nodes` are written to besides,
+    past the servers, in the table for that.
     """
 
     def __init__(
@@ -81,12 +82,14 @@ class Clients:
         levels=(ONE, LOCAL_QUORUM),
         patience=8,
         readers=0,
+        nodes=(),
     ):
         self.record, self.servers, self.keyspace, self.levels = record, servers, keyspace, levels
         self.patience, self.readers = patience, readers
         self.reads = self.writes = self.failures = 0
         # Through which server a value of `bounded.py` was written, by its place.
         self.wrote_bounded = {}
+        self.beside = Beside(nodes, keyspace, seed) if nodes else None
         self.made = made.some_partitions(randomness.Random(f"{seed}-made"))
         # What was last seen of the registers of `duel.py`, and its first partition.
         self.duel, self.duels = {}, 0
@@ -102,6 +105,8 @@ class Clients:
         ]
 
     def __enter__(self):
+        if self.beside:
+            self.beside.start()
         for thread in self.threads:
             thread.start()
         return self
@@ -110,6 +115,9 @@ class Clients:
         self.stopping.set()
         for thread in self.threads:
             thread.join(60)
+        if self.beside:
+            self.beside.stopping.set()
+            self.beside.join(30)
 
     def _run(self, number, random):
         client, server = None, self.servers[number % len(self.servers)]

@@ -150,6 +150,7 @@ class RingRun:
             count=4 * len(self.ring.members),
             readers=2 * len(self.ring.members),
             patience=HANG,
+            nodes=self.nodes,
             **self.options,
         )
         with Watch(self.ring, self.faults.still) as seen, clients:

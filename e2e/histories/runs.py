@@ -9,6 +9,7 @@ from afterglow_e2e.afterglow import describe
 from afterglow_e2e.process import Failure, poll
 from afterglow_e2e.rawcql import ONE, RawClient
 
+from .bounded import POLICIES
 from .clients import Clients, schema
 from .faults import Faults
 from .record import Record
@@ -71,6 +72,8 @@ class Run:
         """(fine, words): whether the history can be explained, and what there was of it."""
         self.create()
         options = {"levels": self.levels} if self.levels else {}
+        if self.instance.policies == POLICIES:
+            options["nodes"] = self.nodes
         before = time.monotonic()
         hits = passed = 0
         with Clients(self.record, [self.instance], self.keyspace, self.seed, **options) as clients:

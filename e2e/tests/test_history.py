@@ -5,6 +5,7 @@ is the long form.
 import random
 
 import pytest
+from histories.bounded import POLICIES
 from histories.clients import Clients, register
 from histories.faults import Clock
 from histories.record import Record
@@ -20,7 +21,9 @@ SECONDS = 10
 def fragile(cassandra, tmp_path):
     clock = Clock(tmp_path)
     options = ("--unknown-outcome-hold", "6s")
-    with Afterglow(cassandra.contact, wrapper=clock.wrapper, extra=options) as instance:
+    with Afterglow(
+        cassandra.contact, policies=POLICIES, wrapper=clock.wrapper, extra=options
+    ) as instance:
         await_caching(instance)
         yield instance, clock
 
