@@ -1,8 +1,9 @@
 """The campaign: `make history RUNS=200`. Each run is a minute of clients and faults, on fresh
 tables.
 
-With three nodes, the third run of every four changes the holder of the lease instead, while writes
-are in doubt. With `--ring` several instances are one cache: see `rings.py`. There that run has
+With three nodes, every second run has clients that write at ONE, and Afterglow raise such writes to
+LOCAL_QUORUM. The third run of every four changes the holder of the lease instead, while writes are
+in doubt. With `--ring` several instances are one cache: see `rings.py`. There that run has
 shards change their owner.
 """
 
@@ -19,7 +20,7 @@ from afterglow_e2e.cassandra import KEEPS_WHAT_IT_ACKNOWLEDGED, SHORT_LIVED, Cas
 from afterglow_e2e.drivers import await_caching
 from afterglow_e2e.network import Network, lacking
 from afterglow_e2e.process import Failure, free_port, scratch
-from afterglow_e2e.rawcql import LOCAL_QUORUM
+from afterglow_e2e.rawcql import LOCAL_QUORUM, ONE
 from afterglow_e2e.relay import Relay
 
 from . import second
@@ -29,6 +30,12 @@ from .holders import Holders
 from .record import Record
 from .rings import campaign
 from .runs import EVERYTHING, FELL, Run
+
+EXTRA = ("--unknown-outcome-hold", "6s")
+# Writes at the second and third level are like those at the first one then.
+RAISED = ("--table-write-level", "*.*=LOCAL_QUORUM")
+LOCAL_ONE = 10
+WRITTEN = (LOCAL_QUORUM, ONE, LOCAL_ONE)
 
 
 def cluster(stack, count, addresses=None):
@@ -69,6 +76,20 @@ def holders(seed, instance, nodes, folder, profile):
     return said
 
 
+def raised(instance, nodes, runs):
+    """The levels of a run's writes, or None for those of its reads; the instance starts anew where
+    it is to raise writes, or no more.
+    """
+    raises = nodes > 1 and runs % 2 == 1
+    extra = EXTRA + RAISED * raises
+    if instance.extra != extra:
+        instance.terminate()
+        instance.extra = extra
+        instance.start()
+        await_caching(instance)
+    return WRITTEN if raises else None
+
+
 def alone(options, nodes, relay, contact, folder):
     """(runs, of them fine) with one instance."""
     fine = runs = 0
@@ -79,7 +100,7 @@ def alone(options, nodes, relay, contact, folder):
         profile=options.profile,
         policies=POLICIES,
         wrapper=clock.wrapper,
-        extra=("--unknown-outcome-hold", "6s"),
+        extra=EXTRA,
     )
     with instance:
         await_caching(instance)
@@ -87,11 +108,13 @@ def alone(options, nodes, relay, contact, folder):
         # At ONE a node that missed a write may be asked: right, but not linearizable.
         levels = None if options.nodes == 1 else (LOCAL_QUORUM,)
         while runs < options.runs and time.monotonic() - began < options.limit:
-            seed = f"{options.seed}-{runs}"
+            seed, written = f"{options.seed}-{runs}", raised(instance, options.nodes, runs)
             if options.nodes > 1 and runs % 4 == 2:
                 good, words = holders(seed, instance, nodes, folder, options.profile)
             else:
-                run = Run(seed, instance, nodes, relay, clock, wanted, levels, options.nodes)
+                run = Run(
+                    seed, instance, nodes, relay, clock, wanted, levels, options.nodes, written
+                )
                 good, words = run.go(options.seconds, folder, options.profile)
             fine, runs = fine + good, runs + 1
             print(f"{'ok   ' if good else 'WRONG'} {words}", flush=True)

@@ -83,8 +83,10 @@ class Clients:
         patience=8,
         readers=0,
         nodes=(),
+        write_levels=None,
     ):
         self.record, self.servers, self.keyspace, self.levels = record, servers, keyspace, levels
+        self.write_levels = write_levels or levels
         self.patience, self.readers = patience, readers
         self.reads = self.writes = self.failures = 0
         # Through which server a value of `bounded.py` was written, by its place.
@@ -363,7 +365,9 @@ class Client(Feeds, Bounded, Made, Duel):
             unset = random.random() < 0.7
             text = f"INSERT INTO KS.plain JSON ?{' DEFAULT UNSET' if unset else ''}"
             cells = both if unset else both | {static(partition): None}
-            return cells, lambda: self.execute(text, [document.encode()], self.level(), timestamp)
+            return cells, lambda: self.execute(
+                text, [document.encode()], self.write_level(), timestamp
+            )
         using = f"USING TIMESTAMP {timestamp}"
         if kind == "cells":
             column = random.choice(COLUMNS)
@@ -388,7 +392,7 @@ class Client(Feeds, Bounded, Made, Duel):
             cells[register(partition, row, odd)] = None
         text = f"INSERT INTO KS.plain (k, c, {odd}, {even}) VALUES (?, ?, ?, ?)"
         values = [number(partition), number(row), other, value.to_bytes(8, "big")]
-        return cells, lambda: self.execute(text, values, self.level(), timestamp)
+        return cells, lambda: self.execute(text, values, self.write_level(), timestamp)
 
     def listed(self, kind, partition, row, value, timestamp):
         """Rows of one partition or of two, by lists bound to IN."""
@@ -406,7 +410,7 @@ class Client(Feeds, Bounded, Made, Duel):
             text = "UPDATE KS.plain SET v = ?, w = ? WHERE k IN ? AND c IN ?"
             cells = dict.fromkeys(named, value)
             values = [value.to_bytes(8, "big")] * 2 + values
-        return cells, lambda: self.execute(text, values, self.level(), timestamp)
+        return cells, lambda: self.execute(text, values, self.write_level(), timestamp)
 
     def batch(self, kind, partition, row, value, using):
         """Rows of one partition, or of two, in one batch."""
@@ -435,14 +439,17 @@ class Client(Feeds, Bounded, Made, Duel):
             value.to_bytes(wide.get(name, 4), "big")
             for name, value in zip(names, values, strict=True)
         ]
-        return lambda: self.execute(text, data, self.level(), timestamp)
+        return lambda: self.execute(text, data, self.write_level(), timestamp)
 
     def texted(self, text, level=None):
         text = text.replace("KS", self.shared.keyspace)
-        return lambda: self.socket.query(text, consistency=level or self.level())
+        return lambda: self.socket.query(text, consistency=level or self.write_level())
 
     def level(self):
         return self.random.choice(self.shared.levels)
+
+    def write_level(self):
+        return self.random.choice(self.shared.write_levels)
 
     def write_conditional(self, key):
         """A lightweight transaction: applied, it is a write, else a read of what stood against

@@ -133,7 +133,7 @@ class Made:
             return self.texted(f"INSERT INTO KS.made (k, c, v) VALUES {text}")
         text = "INSERT INTO KS.made (k, c, v) VALUES (?, now(), ?)"
         values = [partition.key, value.to_bytes(8, "big")]
-        return lambda: self.execute(text, values, self.level())
+        return lambda: self.execute(text, values, self.write_level())
 
     def delete_made(self, partition, value, c):
         text = f"DELETE FROM KS.made WHERE k = {partition.text} AND c = {as_text(c)}"

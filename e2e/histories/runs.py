@@ -35,11 +35,12 @@ class Run:
         wanted=EVERYTHING,
         levels=None,
         factor=1,
+        write_levels=None,
     ):
         self.seed, self.instance, self.nodes, self.factor = seed, instance, nodes, factor
         random = randomness.Random(f"faults-{seed}")
         self.faults = Faults(random, instance, nodes, relay, clock, wanted)
-        self.levels = levels
+        self.levels, self.write_levels = levels, write_levels
         self.keyspace = None
         self.record = Record()
 
@@ -72,6 +73,7 @@ class Run:
         """(fine, words): whether the history can be explained, and what there was of it."""
         self.create()
         options = {"levels": self.levels} if self.levels else {}
+        options["write_levels"] = self.write_levels
         if self.instance.policies == POLICIES:
             options["nodes"] = self.nodes
         before = time.monotonic()
