@@ -221,6 +221,22 @@ class Afterglow:
         """SIGTERM, and wait for a clean end; its exit status."""
         return self.child.terminate(seconds)
 
+    def succeed(self, seconds=60):
+        """A successor takes the listening sockets of the process that runs, waits for its clean
+        end, and serves on the same files.
+        """
+        old, command = self.child, [*self.command(), "--take-over"]
+        new = Child(f"successor at {self.contact}", command, self.log, detached=self.detached)
+        try:
+            poll("the old process to end", lambda: not old.running(), seconds, check=new.check)
+            if old.process.returncode != 0:
+                old.check()
+            self.child = new
+            new.wait_for("/readyz to say it is ready", self.ready, seconds)
+        except BaseException:
+            new.kill()
+            raise
+
     def stop(self):
         """A clean end if it still runs, and no folder left if that was ours."""
         try:

@@ -13,6 +13,9 @@ from afterglow_e2e.process import ROOT, Failure
 
 # Seconds from a fault to the next.
 APART = (0.5, 3)
+# An absence is longer than the first one's promise, and within the second one's.
+PLANNED = ("--restart-grace", "1s", "--planned-restart-grace", "60s")
+ABSENCE = 2
 # After some lost connections: what was lost with them is settled once the hold of 6 s is over.
 LULL = (7, 9)
 
@@ -92,10 +95,22 @@ class Faults:
         self.instance.start()
 
     def terminate(self):
-        """An orderly stop, and a start."""
+        """An orderly stop, and a start; in half of them rows stay for a planned absence alone."""
         self.doubts = self.count_doubts()
         self.instance.terminate()
-        self.instance.start()
+        extra = self.instance.extra
+        if self.random.random() < 0.5:
+            self.instance.extra = (*extra, *PLANNED)
+            self.pause(ABSENCE, ABSENCE)
+        try:
+            self.instance.start()
+        finally:
+            self.instance.extra = extra
+
+    def succeed(self):
+        """A successor takes over while it runs."""
+        self.doubts = self.count_doubts()
+        self.instance.succeed()
 
     def hold(self):
         """A node that hangs."""

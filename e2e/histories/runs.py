@@ -14,7 +14,7 @@ from .clients import Clients, schema
 from .faults import Faults
 from .record import Record
 
-EVERYTHING = ("kill", "kill", "terminate", "hold", "cut", "slow", "step")
+EVERYTHING = ("kill", "kill", "terminate", "succeed", "hold", "cut", "slow", "step")
 # A node of Cassandra takes long to come back, so this is for the campaign only.
 FELL = ("fell",)
 # A killed node replays its log before it answers; on a machine that does much else besides that
