@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
@@ -236,6 +237,15 @@ class Afterglow:
         except BaseException:
             new.kill()
             raise
+
+    def invalidate(self, *what):
+        """`afterglow invalidate` of this, and its end."""
+        command = [self.program or binary(profile=self.profile), "invalidate", *what]
+        done = subprocess.run(
+            [*command, "--data-dir", self.data], capture_output=True, text=True, timeout=60
+        )
+        if done.returncode:
+            raise Failure(f"invalidate {what}: {done.stdout}{done.stderr}")
 
     def stop(self):
         """A clean end if it still runs, and no folder left if that was ours."""

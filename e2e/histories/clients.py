@@ -8,18 +8,27 @@ import time
 from afterglow_e2e import rawcql
 from afterglow_e2e.rawcql import LOCAL_QUORUM, ONE, UNSET, RawClient
 
-from . import bounded, duel, feeds, made
+from . import bounded, duel, feeds, made, rising
 from .bounded import Beside, Bounded
 from .duel import Duel
 from .feeds import FEEDS, Feeds, Slice
 from .made import Made
+from .rising import Rising
 from .values import bound_list, number, numbers
 
 PARTITIONS, ROWS = 24, 4
 SERIAL = 8
 COLUMNS = ("v", "w")
 # Tables, and how often.
-TABLES = {"plain": 60, "feed": 18, "bounded": 4, "beside": 3, "made": 8, "duel": 7}
+TABLES = {
+    "plain": 58,
+    "feed": 18,
+    "bounded": 5,
+    "beside": 6,
+    "made": 6,
+    "duel": 4,
+    "rising": 3,
+}
 # Writes, and how often.
 KINDS = {
     "insert": 20,
@@ -63,13 +72,14 @@ def schema(keyspace, factor):
     yield from bounded.tables(keyspace)
     yield made.table(keyspace)
     yield duel.table(keyspace)
+    yield rising.table(keyspace)
 
 
 class Clients:
     """`with Clients(...)`: they work until the end of the block, through whatever happens to the
     servers. Each begins at one of these and moves to any other when its own is away. The first
     `readers` never write: no write that waits keeps them waiting. `nodes` are written to besides,
-    past the servers, in the table for that.
+    past the servers, in the table for that. The last client `truncates`.
     """
 
     def __init__(
@@ -84,10 +94,11 @@ class Clients:
         readers=0,
         nodes=(),
         write_levels=None,
+        truncates=False,
     ):
         self.record, self.servers, self.keyspace, self.levels = record, servers, keyspace, levels
         self.write_levels = write_levels or levels
-        self.patience, self.readers = patience, readers
+        self.patience, self.readers, self.truncates = patience, readers, truncates
         self.reads = self.writes = self.failures = 0
         # Through which server a value of `bounded.py` was written, by its place.
         self.wrote_bounded = {}
@@ -128,6 +139,7 @@ class Clients:
             try:
                 client = client or Client(self, server, random, 3 + number % 3)
                 client.only_reads = number < self.readers
+                client.truncates = self.truncates and number == len(self.threads) - 1
                 client.step()
                 self.longest = max(self.longest, time.monotonic() - began)
                 if random.random() < 0.0005:
@@ -162,6 +174,8 @@ class Clients:
                 client.read_partition(partition, LOCAL_QUORUM)
             for partition in range(duel.PARTITIONS):
                 client.read_duel(self.duels + partition, LOCAL_QUORUM)
+            for k in range(rising.KEYS):
+                client.read_rising(k, LOCAL_QUORUM)
             client.close()
 
 
@@ -169,14 +183,14 @@ class Lost(Exception):
     """A server said that it could not."""
 
 
-class Client(Feeds, Bounded, Made, Duel):
+class Client(Feeds, Bounded, Made, Duel, Rising):
     """One connection, and its statements."""
 
     def __init__(self, shared, server, random, version):
         self.shared, self.record, self.random, self.version = shared, shared.record, random, version
         self.server = server.contact
         self.socket = RawClient(server.address, server.port, version, timeout=shared.patience)
-        self.prepared, self.only_reads = {}, False
+        self.prepared, self.only_reads, self.truncates = {}, False, False
 
     def close(self):
         self.socket.close()

@@ -31,8 +31,8 @@ class Duel:
     def step_of_duel(self):
         first = self.shared.duels
         k, c = first + self.random.randrange(PARTITIONS), self.random.randrange(ROWS)
-        if self.only_reads or self.random.random() < 0.6:
-            level = self.random.choice((self.level(), self.level(), SERIAL))
+        if self.only_reads or self.random.random() < 0.75:
+            level = SERIAL if self.random.random() < 0.15 else self.level()
             if self.random.random() < 0.5:
                 self.read_duel(k, level)
             else:

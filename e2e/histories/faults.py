@@ -64,6 +64,8 @@ class Faults:
             clock,
         )
         self.wanted, self.counts, self.doubts = wanted, {}, (0, 0)
+        # That of the tables, once they are made.
+        self.keyspace = None
         self.stopping = threading.Event()
 
     def run(self, seconds):
@@ -111,6 +113,17 @@ class Faults:
         """A successor takes over while it runs."""
         self.doubts = self.count_doubts()
         self.instance.succeed()
+
+    def invalidate(self):
+        """Cached rows are dropped, some times over: of a partition, a table, the keyspace, or
+        all.
+        """
+        for _ in range(self.random.randrange(1, 6)):
+            table = f"{self.keyspace}.{self.random.choice(('plain', 'feed', 'duel'))}"
+            partition = self.random.randrange(6)
+            what = ((table, "--where", f"k = {partition}"), (table,), (self.keyspace,), ("--all",))
+            self.instance.invalidate(*self.random.choice(what))
+            self.pause(0, 0.3)
 
     def hold(self):
         """A node that hangs."""

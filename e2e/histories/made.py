@@ -57,7 +57,7 @@ class Made:
     def step_of_made(self):
         at = self.random.randrange(PARTITIONS)
         partition = self.shared.made[at]
-        if self.only_reads or self.random.random() < 0.7:
+        if self.only_reads or self.random.random() < 0.8:
             self.read_made(partition, self.level())
         elif len(partition.sent) < ROWS:
             self.write_made(partition)

@@ -151,6 +151,7 @@ class RingRun:
             readers=2 * len(self.ring.members),
             patience=HANG,
             nodes=self.nodes,
+            truncates=len(self.nodes) == 1,
             **self.options,
         )
         with Watch(self.ring, self.faults.still) as seen, clients:

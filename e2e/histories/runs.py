@@ -14,7 +14,7 @@ from .clients import Clients, schema
 from .faults import Faults
 from .record import Record
 
-EVERYTHING = ("kill", "kill", "terminate", "succeed", "hold", "cut", "slow", "step")
+EVERYTHING = ("kill", "kill", "terminate", "succeed", "hold", "cut", "slow", "step", "invalidate")
 # A node of Cassandra takes long to come back, so this is for the campaign only.
 FELL = ("fell",)
 # A killed node replays its log before it answers; on a machine that does much else besides that
@@ -73,10 +73,10 @@ class Run:
         """(fine, words): whether the history can be explained, and what there was of it."""
         self.create()
         options = {"levels": self.levels} if self.levels else {}
-        options["write_levels"] = self.write_levels
+        options |= {"write_levels": self.write_levels, "truncates": len(self.nodes) == 1}
         if self.instance.policies == POLICIES:
             options["nodes"] = self.nodes
-        before = time.monotonic()
+        before, self.faults.keyspace = time.monotonic(), self.keyspace
         hits = passed = 0
         with Clients(self.record, [self.instance], self.keyspace, self.seed, **options) as clients:
             try:
