@@ -53,6 +53,17 @@ pub enum OpenError {
         /// The data directory.
         data_dir: PathBuf,
     },
+    /// Two of the devices are one: what is written to the one is read from the other.
+    #[error(
+        "{path} and {other} are two names of one device or file: take one of them out of the configuration, then open again \
+         (nothing of the cache was changed)"
+    )]
+    SameDevice {
+        /// A device.
+        path: PathBuf,
+        /// The same one.
+        other: PathBuf,
+    },
     /// A file where the state file belongs that is something else; it was not touched.
     #[error(
         "{path} is not Afterglow's, which keeps its state in a file of that name: choose another data directory, or move the file \

@@ -113,7 +113,7 @@ pub(super) fn begin_life(
         write_carried(carried, media.clone(), &state)?;
     }
     // Behind every version used so far, below every one to come.
-    join(&mut past.members, kill, &*env.patient, disk);
+    join(&mut past.members, kill, &*env.patient, disk)?;
     state.devices = past.members.iter().map(|member| member.record(env.set.infos())).collect();
     env.meta.replace(STATE, &state.encode()).map_err(OpenError::io("writing the state file"))?;
     let journal = match &past.scan {

@@ -2,17 +2,18 @@
 
 use std::io;
 
-use super::device_io::{read_superblock, run};
+use super::device_io::read_superblock;
 use super::env::Env;
 use super::kill_log::FoundKillLog;
 use super::members::{homes_of, in_a_row};
 use super::outlook::Outlook;
 use super::past::{End, Past};
+use super::superblocks::{self, Overwritten, same_device};
 use crate::config::Config;
-use crate::device::{AlignedBuf, DeviceId, Disk, Io, IoKind};
+use crate::device::{DeviceId, Disk};
 use crate::error::OpenError;
 use crate::format::state::{KillLog, STATE, StateFile};
-use crate::format::superblock::Found;
+use crate::format::superblock::{Found, Superblock};
 use crate::geometry;
 
 /// Makes a new cache on the devices. The cache before may have files of a kill log in so many
@@ -33,25 +34,13 @@ pub(super) fn create(
     Outlook::divided(config, &blocks)?;
     // Without a state file, devices of ours are nobody's: a crash on the way leaves something to be
     // made anew.
+    // A lone device has no second name: nothing of it is ever written back.
+    let before = match blocks.len() {
+        1 => None,
+        _ => env.meta.read(STATE).map_err(OpenError::io("reading the old state file"))?,
+    };
     env.meta.remove(STATE).map_err(OpenError::io("removing the old state file"))?;
-    for block in &blocks {
-        let device = DeviceId(block.device as u16);
-        let path = env.set.infos()[block.device as usize].path.display().to_string();
-        let data = AlignedBuf::copy_of(&block.encode()).into();
-        run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Write { data } })
-            .map_err(OpenError::io(format!("writing the superblock of {path}")))?;
-        run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Sync })
-            .map_err(OpenError::io(format!("flushing {path}")))?;
-        // The state file will name this uuid: a device that has not taken it would look like
-        // another cache's.
-        if read_superblock(&*env.patient, device.0)? != Found::Ours(*block) {
-            let lost = io::Error::other("it reads back differently");
-            return Err(OpenError::Io {
-                what: format!("writing the superblock of {path}"),
-                source: lost,
-            });
-        }
-    }
+    write_superblocks(env, disk, &blocks, before.as_deref())?;
     let state = StateFile {
         clean: false,
         uuid,
@@ -83,4 +72,46 @@ pub(super) fn create(
         segment_size: blocks[0].segment_size,
         members,
     })
+}
+
+/// Writes the superblocks and reads them all back. The state file will name their uuid: a device
+/// that has not taken its own would look like another cache's. One that has that of another is the
+/// same device: then all is as `before` again, with the state file that there was.
+fn write_superblocks(
+    env: &Env,
+    disk: &mut dyn Disk,
+    blocks: &[Superblock],
+    before: Option<&[u8]>,
+) -> Result<(), OpenError> {
+    let infos = env.set.infos();
+    let writing = |block: &Superblock| {
+        format!("writing the superblock of {}", infos[block.device as usize].path.display())
+    };
+    let mut overwritten = Overwritten::default();
+    for block in blocks {
+        let device = DeviceId(block.device as u16);
+        let written = match blocks {
+            // There is nothing that it could be a second name of.
+            [_] => superblocks::write(disk, device, &block.encode()),
+            _ => overwritten.write(&*env.patient, disk, device, block),
+        };
+        written.map_err(OpenError::io(writing(block)))?;
+    }
+    for block in blocks {
+        let found = read_superblock(&*env.patient, block.device as u16)?;
+        if found == Found::Ours(*block) {
+            continue;
+        }
+        let Some(other) = blocks.iter().find(|other| found == Found::Ours(**other)) else {
+            let source = io::Error::other("it reads back differently");
+            return Err(OpenError::Io { what: writing(block), source });
+        };
+        overwritten.undo(infos, disk);
+        if let Some(state) = before {
+            env.meta.replace(STATE, state).map_err(OpenError::io("writing the state file"))?;
+        }
+        let [one, other] = [block, other].map(|block| DeviceId(block.device as u16));
+        return Err(same_device(infos, one, other));
+    }
+    Ok(())
 }

@@ -13,14 +13,18 @@
 //! So a device that was away while the set went on comes back empty. What it missed meanwhile
 //! (removals, checkpoints, journals begun anew) cannot bring anything back. A crash between the
 //! new superblock and the state file leaves a device that is no member, which joins again.
+//!
+//! What joins may be a second name of a member. Nothing but its bytes tells ([`join`]).
 
 use crate::checkpoint_areas::{HOMES, Home};
-use crate::device::{AlignedBuf, DeviceId, DeviceInfo, DeviceSet, Disk, Io, IoKind};
+use crate::device::{DeviceId, DeviceInfo, DeviceSet, Disk};
+use crate::error::OpenError;
 use crate::format::state::{DeviceRecord, StateFile};
 use crate::format::superblock::{Found, Superblock};
 use crate::geometry::{self, MOST_SEGMENTS};
 
-use super::device_io::{read_superblock, run};
+use super::device_io::read_superblock;
+use super::superblocks::{Overwritten, same_device};
 
 /// A member of the set of devices.
 #[derive(Debug, Clone)]
@@ -214,27 +218,37 @@ fn first_hole(members: &[Member], segments: u32) -> u32 {
 
 /// Writes the superblocks of devices that join, with this epoch. One that cannot be written is left
 /// out.
+///
+/// A device may join by a second name of one that is there already. Its superblock then replaces
+/// that of the other. All are written back, and the opening is refused: each start would forget the
+/// one or the other otherwise.
 pub(super) fn join(
     members: &mut Vec<Member>,
     epoch: u64,
     set: &dyn DeviceSet,
     disk: &mut dyn Disk,
-) {
+) -> Result<(), OpenError> {
+    let all: Vec<DeviceId> = members.iter().map(|member| member.device).collect();
+    let (mut overwritten, mut twins) = (Overwritten::default(), None);
     members.retain_mut(|member| {
-        if !member.joins {
+        if !member.joins || twins.is_some() {
             return true;
         }
         member.block.set_epoch = epoch;
-        let device = member.device;
-        let data = AlignedBuf::copy_of(&member.block.encode()).into();
-        let written = run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Write { data } })
-            .and_then(|()| run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Sync }));
-        let is_it = |found| matches!(found, Found::Ours(block) if block == member.block);
-        let joined = written.is_ok() && read_superblock(set, device.0).is_ok_and(is_it);
+        let (device, block) = (member.device, member.block);
+        let says_so = |device: DeviceId| {
+            read_superblock(set, device.0).is_ok_and(|found| found == Found::Ours(block))
+        };
+        let joined = overwritten.write(set, disk, device, &block).is_ok() && says_so(device);
         if !joined {
             let path = set.infos()[usize::from(device.0)].path.display();
             tracing::warn!(%path, "the device cannot be written: it does not join the cache");
         }
+        let twin = |other: &&DeviceId| joined && **other != device && says_so(**other);
+        twins = all.iter().find(twin).map(|other| (*other, device));
         joined
     });
+    let Some((one, other)) = twins else { return Ok(()) };
+    overwritten.undo(set.infos(), disk);
+    Err(same_device(set.infos(), one, other))
 }

@@ -49,6 +49,7 @@ mod outlook;
 mod past;
 mod restore;
 mod search;
+mod superblocks;
 
 pub use env::Env;
 pub use exact::{Exact, READ, SegmentReader, enter, register};

@@ -383,3 +383,68 @@ fn a_stop_ends_although_no_device_answers() {
         assert_eq!(hits(&life, &all), all.len(), "{segments:?}: the next start is cold");
     }
 }
+
+/// Whether an opening is refused because two devices are one, and says so by their names.
+fn is_refused_as_one(world: &mut World) -> bool {
+    match world.open_as_configured() {
+        Ok(_) => false,
+        Err(refused) => {
+            let said = refused.to_string();
+            assert!(said.contains("sim-0") && said.contains("sim-1"), "{said}");
+            said.contains("two names of one device")
+        }
+    }
+}
+
+#[test]
+fn a_cache_is_not_made_of_two_names_of_one_device() {
+    let mut world = World::sized(4 << 20, 64 << 10, 16 << 20, 1 << 20);
+    world.machine = SimMachine::new(1, SimFaults::none(), &[4 << 20; 2]);
+    world.machine.set_alias(Some((SECOND, FIRST)));
+    assert!(is_refused_as_one(&mut world), "each start would lose half of it");
+    let mut first = vec![1; 4096];
+    world.machine.peek(FIRST, 0, &mut first);
+    assert!(first.iter().all(|byte| *byte == 0), "the device is as it was");
+    world.machine.set_alias(None);
+    assert!(world.open_as_configured().is_ok());
+}
+
+#[test]
+fn two_names_of_one_device_cost_nothing_of_a_cache_that_is_to_be_made_anew() {
+    let (mut world, mut life) = world(1);
+    fill(&mut world, &mut life, 0, 120);
+    let all = [on(&world, &life, FIRST, 120), on(&world, &life, SECOND, 120)].concat();
+    let uuid = life.core.uuid;
+    let life = restart(&mut world, life, |_| {});
+    world.crash(life, Crash::Process);
+    world.machine.set_alias(Some((SECOND, FIRST)));
+    let size = world.config.segment_size.replace(128 << 10);
+    assert!(is_refused_as_one(&mut world), "each start would lose half of it");
+    world.machine.set_alias(None);
+    world.config.segment_size = size;
+    let mut life = world.open();
+    world.load(&mut life);
+    assert_eq!(life.core.uuid, uuid, "the cache was made anew");
+    assert_eq!(hits(&life, &all), all.len());
+}
+
+#[test]
+fn a_second_name_of_a_member_does_not_join_and_costs_the_member_nothing() {
+    for (name, real) in [(SECOND, FIRST), (FIRST, SECOND)] {
+        let (mut world, mut life) = world(1);
+        fill(&mut world, &mut life, 0, 120);
+        let all = [on(&world, &life, FIRST, 120), on(&world, &life, SECOND, 120)].concat();
+        assert!(all.len() > 60, "no test: {}", all.len());
+        let before = members(&life);
+        world.crash(life, Crash::Process);
+        world.machine.set_alias(Some((name, real)));
+        for _ in 0..2 {
+            assert!(is_refused_as_one(&mut world), "it would take the place of the member");
+        }
+        world.machine.set_alias(None);
+        let mut life = world.open();
+        world.load(&mut life);
+        assert_eq!(members(&life), before, "who was a member still is");
+        assert_eq!(hits(&life, &all), all.len());
+    }
+}

@@ -61,6 +61,9 @@ pub(crate) struct Machine {
     /// A device that falls mute while a cache is opened, and what it still answers before.
     #[cfg(test)]
     pub(super) hang: Option<(DeviceId, u64)>,
+    /// The first is another name of the second.
+    #[cfg(test)]
+    pub(super) alias: Option<(DeviceId, DeviceId)>,
     /// What happens in the middle of the next blocking read.
     #[cfg(test)]
     pub(super) interruption: Option<Interruption>,
@@ -103,6 +106,16 @@ impl Machine {
     /// Whether a handle of this life still reaches the machine.
     pub(crate) fn reaches(&self, life: u64) -> bool {
         !self.down && self.life == life
+    }
+
+    /// The device that answers by a name.
+    pub(super) fn by_name(&self, device: DeviceId) -> DeviceId {
+        #[cfg(test)]
+        if let Some((name, real)) = self.alias.filter(|(name, _)| *name == device) {
+            debug_assert_ne!(name, real);
+            return real;
+        }
+        device
     }
 
     /// Counts what a device is asked for. Whether it does not answer while a cache is opened.
@@ -179,6 +192,8 @@ impl SimMachine {
             opening: false,
             #[cfg(test)]
             hang: None,
+            #[cfg(test)]
+            alias: None,
             #[cfg(test)]
             interruption: None,
             #[cfg(test)]
@@ -313,6 +328,12 @@ impl SimMachine {
             state.hang = None;
         }
         has_hung
+    }
+
+    /// One device is another name of a second one from now on, or is itself again.
+    #[cfg(test)]
+    pub(crate) fn set_alias(&self, alias: Option<(DeviceId, DeviceId)>) {
+        self.lock().alias = alias;
     }
 
     /// Writes to these bytes of a device fail from now on.

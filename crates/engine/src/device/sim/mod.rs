@@ -47,7 +47,7 @@
 //!
 //! A device may also be *away*: every I/O fails with EIO until it is back with its contents. It may
 //! be *mute*: what is asked of its queue stays in flight until it answers again. A device may be
-//! exchanged for an empty one.
+//! exchanged for an empty one. One may be another *name* of a second one.
 //!
 //! Bytes of a device may be *bad*: every write to them fails. Random runs have none.
 //!

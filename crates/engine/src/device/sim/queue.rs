@@ -158,6 +158,7 @@ impl SimDisk {
     fn begin(&mut self, io: Io) {
         let machine = self.machine.clone();
         let state = &mut *machine.lock();
+        let io = Io { device: state.by_name(io.device), ..io };
         #[cfg(test)]
         state.hangs_opening(io.device);
         if state.effect(self.life) == Moment::Dead {
@@ -437,6 +438,7 @@ impl DeviceSet for SimDevices {
         if !state.reaches(self.life) {
             return Err(crashed());
         }
+        let device = state.by_name(device);
         #[cfg(test)]
         {
             let hangs = state.in_background && state.devices[usize::from(device.0)].mute;
