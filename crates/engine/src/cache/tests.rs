@@ -467,6 +467,40 @@ fn a_journal_that_the_last_life_could_not_write_is_not_believed() {
 }
 
 #[test]
+fn a_start_short_of_threads_is_refused_and_costs_no_device() {
+    let dir = TempDir::new();
+    let mut config = small(&dir);
+    let device = |name| DeviceConfig { path: dir.path().join(name), size: 4 << 20 };
+    config.devices = ["first", "second"].map(device).to_vec();
+    let cache = Cache::open(config.clone()).expect("opens");
+    let ns = cache.namespace("test", written()).expect("opens");
+    for n in 0..600u32 {
+        let _ = ns.put(&n.to_le_bytes(), &[7; 1000], PutOptions::default());
+    }
+    drop((ns, cache.close(), cache));
+    let cache = Cache::open(config.clone()).expect("opens");
+    let all = kept(&cache);
+    drop((cache.close(), cache));
+    let mut refused = 0;
+    for threads in 0..8 {
+        device::answer::tests::limit_threads(threads);
+        let opened = Cache::open(config.clone());
+        device::answer::tests::limit_threads(u32::MAX);
+        match opened {
+            Ok(cache) => cache.close(),
+            Err(error) => {
+                refused += 1;
+                assert!(error.to_string().contains("TasksMax"), "{threads}: {error}");
+            }
+        }
+        let cache = Cache::open(config.clone()).expect("opens");
+        assert_eq!(kept(&cache), all, "{threads}: a device was forgotten");
+        cache.close();
+    }
+    assert!((1..8).contains(&refused), "no test: {refused} were refused");
+}
+
+#[test]
 fn an_opening_that_is_refused_leaves_the_cache_as_it_was() {
     let dir = TempDir::new();
     let mut config = small(&dir);

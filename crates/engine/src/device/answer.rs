@@ -9,6 +9,7 @@
 //! asked for their first block: to reserve the space of a long one may take longer than any limit.
 
 use std::fs::OpenOptions;
+use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,17 +51,27 @@ fn silent_within(
 
 /// What a call brings that may hang, if it ends in time. It is made by a thread of its own, which
 /// stays until it ends.
+///
+/// # Errors
+/// The thread cannot be started: that says nothing of what was to be called.
 pub(crate) fn within<T: Send + 'static>(
     limit: Duration,
     call: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
+) -> io::Result<Option<T>> {
     let (ended, outcome) = channel();
-    let calling = thread::Builder::new().name("afterglow-ask".into()).spawn(move || {
+    let calling = start_thread("afterglow-ask", move || {
         // Nobody listens any more once the limit has passed.
         let _ = ended.send(call());
     });
-    calling.ok()?;
-    outcome.recv_timeout(limit).ok()
+    calling?;
+    Ok(outcome.recv_timeout(limit).ok())
+}
+
+/// Starts a thread.
+pub(super) fn start_thread(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    #[cfg(test)]
+    tests::take_thread()?;
+    thread::Builder::new().name(name.into()).spawn(body).map(drop)
 }
 
 /// Whether a thread asks it. Where there is none the device is not known to hang: the opening finds
@@ -71,7 +82,7 @@ fn starts_asking(
     answered: &Sender<PathBuf>,
 ) -> bool {
     let (path, ask, answered) = (path.to_path_buf(), ask.clone(), answered.clone());
-    let asking = thread::Builder::new().name("afterglow-ask".into()).spawn(move || {
+    let asking = start_thread("afterglow-ask", move || {
         ask(&path);
         // Nobody listens any more once the limit has passed.
         let _ = answered.send(path);
@@ -92,9 +103,35 @@ fn ask(path: &Path) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::sync::Mutex;
+    use rustix::io::Errno;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Threads that this thread can still start.
+        static THREADS: Cell<u32> = const { Cell::new(u32::MAX) };
+    }
+
+    /// This thread can start so many threads from now on.
+    pub(crate) fn limit_threads(threads: u32) {
+        THREADS.set(threads);
+    }
+
+    pub(super) fn take_thread() -> io::Result<()> {
+        let left = THREADS.get().checked_sub(1).ok_or(Errno::AGAIN)?;
+        THREADS.set(left);
+        Ok(())
+    }
+
+    #[test]
+    fn a_call_that_no_thread_makes_is_none_that_hangs() {
+        limit_threads(0);
+        let called = within(Duration::from_secs(60), || ());
+        limit_threads(u32::MAX);
+        assert!(called.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock));
+    }
 
     fn device(path: &Path) -> DeviceConfig {
         DeviceConfig { path: path.to_path_buf(), size: 0 }

@@ -126,9 +126,23 @@ pub enum DeviceError {
     },
     /// No threads for I/O.
     #[error(
-        "cannot start I/O threads ({source}): raise the limit on processes of this user or container"
+        "cannot start I/O threads ({source}): raise the limit on threads of this service, container or user (TasksMax=, pids.max, \
+         ulimit -u), then start again; nothing of the cache was changed"
     )]
     Threads {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// This process, or the machine, is short of what every device takes.
+    #[error(
+        "cannot {doing} {path}: {source}: the device is not to blame, this process is short of descriptors, threads or memory. Raise \
+         its limits (LimitNOFILE= or ulimit -n, TasksMax=, pids.max, MemoryMax=), then start again; nothing of the cache was changed"
+    )]
+    ShortProcess {
+        /// What was attempted.
+        doing: &'static str,
+        /// The cache file or device.
+        path: PathBuf,
         /// What the kernel said.
         source: io::Error,
     },
@@ -142,6 +156,15 @@ pub enum DeviceError {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+/// Whether an error says that the process is short of something, or was interrupted. A device that
+/// is asked by a start like that may be as good as ever: it must not be forgotten.
+///
+/// `EAGAIN` is what a thread that cannot be started says.
+pub(crate) fn is_of_process(error: &io::Error) -> bool {
+    let of_process = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN, Errno::INTR];
+    Errno::from_io_error(error).is_some_and(|errno| of_process.contains(&errno))
 }
 
 impl DeviceError {
@@ -161,6 +184,11 @@ impl DeviceError {
         )
     }
 
+    /// An error that [`is_of_process`].
+    pub(crate) fn from_process(doing: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::ShortProcess { doing, path: path.to_path_buf(), source }
+    }
+
     /// Sorts an error of the kernel into a cause the user can act on.
     pub(super) fn from_io(
         doing: &'static str,
@@ -176,7 +204,29 @@ impl DeviceError {
             Some(Errno::BUSY | Errno::WOULDBLOCK) => Self::InUse { path },
             Some(Errno::NOENT) => Self::NoDirectory { path },
             Some(Errno::ISDIR) => Self::NotAFile { path },
+            _ if is_of_process(&source) => Self::from_process(doing, &path, source),
             _ => Self::Io { doing, path, source },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_process_is_short_of_is_no_error_of_the_device() {
+        let error =
+            |errno: Errno| DeviceError::from_io("open", Path::new("flash"), 0, errno.into());
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::INTR] {
+            let error = error(errno);
+            assert!(!error.is_of_device(), "{error}");
+            assert!(error.to_string().contains("LimitNOFILE"), "{error}");
+        }
+        // A lock that somebody has says the same as a thread that cannot be started.
+        assert!(matches!(error(Errno::AGAIN), DeviceError::InUse { .. }));
+        for errno in [Errno::IO, Errno::NXIO, Errno::NODEV, Errno::ROFS] {
+            assert!(error(errno).is_of_device(), "{errno}");
         }
     }
 }

@@ -116,7 +116,9 @@ fn each_that_can<T: Send + 'static>(
             // A block device may have begun to hang since it was asked.
             false if matches!(kind_of(device), Ok(Kind::Block)) => {
                 let device = device.clone();
-                within(PATIENCE, move || look(&device)).unwrap_or_else(hangs)
+                let looked = within(PATIENCE, move || look(&device));
+                let threads = |source| DeviceError::Threads { source };
+                looked.map_err(threads)?.unwrap_or_else(hangs)
             }
             false => look(device),
         };

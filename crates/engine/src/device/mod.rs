@@ -13,7 +13,7 @@
 //! A buffer given to [`Disk::submit`] belongs to the disk until its [`Done`] is handed out. So no
 //! future can be dropped while the kernel still writes into its memory.
 
-mod answer;
+pub(crate) mod answer;
 pub mod area;
 mod buf;
 mod claim;
@@ -36,6 +36,7 @@ pub use disk::{
 };
 pub(crate) use disk::{check, check_io};
 pub use error::DeviceError;
+pub(crate) use error::is_of_process;
 pub(crate) use files::examine;
 pub use files::open_read_only;
 pub use open::{OpenDevices, open};

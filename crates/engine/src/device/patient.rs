@@ -8,10 +8,9 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 use std::time::Duration;
 
-use super::answer::ANSWER_WITHIN;
+use super::answer::{ANSWER_WITHIN, start_thread};
 use super::buf::AlignedBuf;
 use super::disk::{DeviceId, DeviceInfo, DeviceSet};
 use crate::sync::Mutex;
@@ -70,7 +69,7 @@ impl PatientSet {
                 }
             }
         };
-        thread::Builder::new().name("afterglow-open".into()).spawn(read)?;
+        start_thread("afterglow-open", read)?;
         Ok(Reader::Thread(asks, answered))
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::checkpoints::UnreadArea;
-use super::device_io::run;
+use super::device_io::{asked, run};
 use super::env::Env;
 use super::members::join;
 use super::past::{End, Past};
@@ -170,7 +170,8 @@ fn write_carried(
 /// take what is newer by then.
 ///
 /// # Errors
-/// The cache cannot go on without a device that does not answer.
+/// The cache cannot go on without a device that does not answer, or the process is short of what
+/// an I/O takes.
 pub(super) fn forget_unread(
     mut past: Past,
     env: &Env,
@@ -185,6 +186,7 @@ pub(super) fn forget_unread(
             continue;
         }
         let erased = if hangs { Err(no_answer()) } else { erase(disk, device, offset) };
+        let erased = asked(&*env.set, device, "erase a checkpoint on", erased)?;
         let Err(error) = erased else { continue };
         if past.leave_out(device) {
             coverage_mark!(HomeLeftOut);

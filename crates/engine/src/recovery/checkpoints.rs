@@ -3,10 +3,15 @@
 use std::cmp::Reverse;
 use std::io;
 
+use super::device_io::asked;
 use crate::checkpoint_areas::{AreaAt, Home};
-use crate::device::{DeviceId, DeviceSet, is_no_answer};
+use crate::device::{DeviceId, DeviceSet, is_no_answer, is_of_process};
+use crate::error::OpenError;
 use crate::format::checkpoint::{Header, Tables};
 use crate::format::{BLOCK, round_up};
+
+/// What a device is asked for here.
+const DOING: &str = "read a checkpoint from";
 
 /// A whole checkpoint, and where it is.
 #[derive(Debug)]
@@ -38,17 +43,21 @@ pub(super) struct UnreadArea {
 }
 
 /// Looks at both areas of each home.
+///
+/// # Errors
+/// The process is short of what a read takes: an area that is not read would be erased.
 pub(super) fn find_checkpoints(
     set: &dyn DeviceSet,
     uuid: &[u8; 16],
     homes: &[Home],
-) -> FoundCheckpoints {
+) -> Result<FoundCheckpoints, OpenError> {
     let mut headers: Vec<(Header, AreaAt)> = Vec::new();
     let mut unread = Vec::new();
     for (n, home) in homes.iter().enumerate() {
         for which in [0, 1] {
             let offset = home.offsets[which as usize];
             let read = set.read_at(home.device, offset, BLOCK);
+            let read = asked(set, home.device, DOING, read)?;
             let hangs = read.as_ref().is_err_and(is_no_answer);
             let bytes = read.ok();
             let header = bytes.as_ref().and_then(|bytes| Header::decode(bytes, uuid, home.len));
@@ -73,7 +82,8 @@ pub(super) fn find_checkpoints(
             }
             continue;
         }
-        match read_tables(set, uuid, &homes[home], which, &header) {
+        let read = read_tables(set, uuid, &homes[home], which, &header);
+        match asked(set, homes[home].device, DOING, read)? {
             Ok(Some(tables)) => {
                 newest = Some(FoundCheckpoint { header, tables, which, homes: vec![home] });
             }
@@ -84,10 +94,11 @@ pub(super) fn find_checkpoints(
             }
         }
     }
-    FoundCheckpoints { newest, unread }
+    Ok(FoundCheckpoints { newest, unread })
 }
 
-/// Its tables, if they are whole. An error where their device does not answer.
+/// Its tables, if they are whole. An error where their device does not answer, or the process is
+/// short of what a read takes.
 fn read_tables(
     set: &dyn DeviceSet,
     uuid: &[u8; 16],
@@ -99,7 +110,7 @@ fn read_tables(
     let area = home.offsets[which as usize];
     let bytes = match set.read_at(home.device, area + header.tables_at(), len) {
         Ok(bytes) => bytes,
-        Err(error) if is_no_answer(&error) => return Err(error),
+        Err(error) if is_no_answer(&error) || is_of_process(&error) => return Err(error),
         Err(_) => return Ok(None),
     };
     let bytes = &bytes[..header.tables_len as usize];

@@ -2,7 +2,9 @@
 
 #[cfg(doc)]
 use crate::device::is_no_answer;
-use crate::device::{DeviceId, DeviceSet, Disk, Io, PATIENCE, no_answer};
+use crate::device::{
+    DeviceError, DeviceId, DeviceSet, Disk, Io, PATIENCE, is_of_process, no_answer,
+};
 use crate::error::OpenError;
 use crate::format::FORMAT_VERSION;
 use crate::format::superblock::{Found, RESERVED, Superblock};
@@ -10,8 +12,9 @@ use std::io;
 
 pub(super) fn read_superblock(set: &dyn DeviceSet, device: u16) -> Result<Found, OpenError> {
     let path = set.infos()[usize::from(device)].path.clone();
-    let bytes = set
-        .read_at(DeviceId(device), 0, RESERVED as u32)
+    let doing = "read the superblock of";
+    let read = set.read_at(DeviceId(device), 0, RESERVED as u32);
+    let bytes = asked(set, DeviceId(device), doing, read)?
         .map_err(OpenError::io(format!("reading the superblock of {}", path.display())))?;
     match Superblock::decode(&bytes) {
         Found::Foreign => Err(OpenError::Foreign { path }),
@@ -19,6 +22,23 @@ pub(super) fn read_superblock(set: &dyn DeviceSet, device: u16) -> Result<Found,
             Err(OpenError::OtherFormat { path, found, supported: FORMAT_VERSION })
         }
         found => Ok(found),
+    }
+}
+
+/// What a device that was asked for something has said. What the process is short of is no answer
+/// of the device: the opening is refused, and may go otherwise when it is tried again.
+pub(super) fn asked<T>(
+    set: &dyn DeviceSet,
+    device: DeviceId,
+    doing: &'static str,
+    said: io::Result<T>,
+) -> Result<io::Result<T>, OpenError> {
+    match said {
+        Err(error) if is_of_process(&error) => {
+            let path = &set.infos()[usize::from(device.0)].path;
+            Err(DeviceError::from_process(doing, path, error).into())
+        }
+        said => Ok(said),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Finds what the last life left: superblocks, state file, checkpoint and journal. Decides whether
 //! they belong together.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::PathBuf;
 
 use super::checkpoints::{FoundCheckpoints, find_checkpoints};
@@ -13,7 +13,7 @@ use super::members::{Member, find_members, homes_of, in_a_row};
 use super::past::{End, Past};
 use crate::config::Config;
 use crate::device::area::MetaStore;
-use crate::device::{DeviceInfo, Disk, PATIENCE, within};
+use crate::device::{DeviceError, DeviceInfo, Disk, PATIENCE, is_of_process, within};
 use crate::error::OpenError;
 use crate::format::FORMAT_VERSION;
 use crate::format::checkpoint::Header;
@@ -60,7 +60,17 @@ pub fn refuse_others(
             // One that is no member joins, with the size that is configured.
             if listed { size || !is_member(block) } else { size && in_a_row }
         };
-        let Some(Some(head)) = within(PATIENCE, head_of(path.clone())) else { continue };
+        let read = within(PATIENCE, head_of(path.clone()));
+        let head = match read.map_err(|source| DeviceError::Threads { source })? {
+            Some(Ok(head)) => head,
+            Some(Err(error)) if is_of_process(&error) => {
+                return Err(DeviceError::from_process("read", &path, error).into());
+            }
+            _ => continue,
+        };
+        if head.is_empty() {
+            continue;
+        }
         match (Superblock::decode(&head), &state) {
             (Found::Foreign, _) => return Err(OpenError::Foreign { path }),
             (Found::OtherFormat(found), _) => {
@@ -79,14 +89,15 @@ pub fn refuse_others(
     Ok(state.is_some_and(|state| !state.devices.is_empty()))
 }
 
-/// Reads the first bytes of a device, if there are some.
-fn head_of(path: PathBuf) -> impl FnOnce() -> Option<Vec<u8>> {
+/// Reads the first bytes of a device; none of an empty file.
+fn head_of(path: PathBuf) -> impl FnOnce() -> io::Result<Vec<u8>> {
     move || {
         let mut head = Vec::new();
-        std::fs::File::open(&path).ok()?.take(RESERVED).read_to_end(&mut head).ok()?;
-        let is_empty = head.is_empty();
-        head.resize(RESERVED as usize, 0);
-        (!is_empty).then_some(head)
+        std::fs::File::open(&path)?.take(RESERVED).read_to_end(&mut head)?;
+        if !head.is_empty() {
+            head.resize(RESERVED as usize, 0);
+        }
+        Ok(head)
     }
 }
 
@@ -164,7 +175,7 @@ pub(super) fn find(config: &Config, env: &Env, disk: &mut dyn Disk) -> Result<Pa
         let why = "the devices are not the ones it was made of, or have another size";
         return create_instead(disk, why);
     }
-    Ok(judge(env, state, members))
+    judge(env, state, members)
 }
 
 /// The devices of a cache whose state file does not list them: all of them, in their order.
@@ -188,10 +199,10 @@ fn all_in_a_row(
 }
 
 /// Decides how the last life ended and whether journal and checkpoint fit together.
-fn judge(env: &Env, state: StateFile, members: Vec<Member>) -> Past {
+fn judge(env: &Env, state: StateFile, members: Vec<Member>) -> Result<Past, OpenError> {
     let homes = homes_of(&members);
     let FoundCheckpoints { newest: checkpoint, unread } =
-        find_checkpoints(&*env.patient, &state.uuid, &homes);
+        find_checkpoints(&*env.patient, &state.uuid, &homes)?;
     let needed = checkpoint.as_ref().filter(|c| c.header.journal_epoch == state.journal_epoch);
     let needed = needed.map_or(0, |c| c.header.journal_position);
     let mut kill_log = FoundKillLog::find(&*env.meta, &state, needed);
@@ -228,7 +239,7 @@ fn judge(env: &Env, state: StateFile, members: Vec<Member>) -> Past {
     let removals_ok = journal_ok
         || all_in_journal()
             && scan.as_ref().is_some_and(|scan| goes_on_from(scan, &state, beside, capacity));
-    Past {
+    Ok(Past {
         state,
         segment_size: members[0].block.segment_size,
         members,
@@ -242,7 +253,7 @@ fn judge(env: &Env, state: StateFile, members: Vec<Member>) -> Past {
         journal_ok,
         removals_ok,
         timeless: false,
-    }
+    })
 }
 
 /// Whether a journal that was begun in doubt has everything since then, and was begun with just
