@@ -28,6 +28,8 @@ pub(super) struct FoundCheckpoint {
 pub(super) struct FoundCheckpoints {
     /// The newest whole one.
     pub(super) newest: Option<FoundCheckpoint>,
+    /// The highest sequence of a header, whether or not all of its checkpoint is whole.
+    pub(super) highest: u64,
     /// Areas that may hold a newer one, which cannot be read now.
     pub(super) unread: Vec<UnreadArea>,
 }
@@ -73,6 +75,7 @@ pub(super) fn find_checkpoints(
         }
     }
     headers.sort_by_key(|(header, at)| (Reverse(header.sequence), at.home));
+    let highest = headers.first().map_or(0, |(header, _)| header.sequence);
     let mut newest: Option<FoundCheckpoint> = None;
     for (header, AreaAt { home, which }) in headers {
         if let Some(newest) = &mut newest {
@@ -94,7 +97,7 @@ pub(super) fn find_checkpoints(
             }
         }
     }
-    Ok(FoundCheckpoints { newest, unread })
+    Ok(FoundCheckpoints { newest, highest, unread })
 }
 
 /// Its tables, if they are whole. An error where their device does not answer, or the process is

@@ -10,6 +10,7 @@ use super::device_io::read_superblock;
 use super::env::Env;
 use super::kill_log::{self, FoundKillLog};
 use super::members::{Member, find_members, homes_of, in_a_row};
+use super::older_copy::{WhatWasFree, go_beyond, unknown_version};
 use super::past::{End, Past};
 use crate::config::Config;
 use crate::device::area::MetaStore;
@@ -199,9 +200,9 @@ fn all_in_a_row(
 }
 
 /// Decides how the last life ended and whether journal and checkpoint fit together.
-fn judge(env: &Env, state: StateFile, members: Vec<Member>) -> Result<Past, OpenError> {
+fn judge(env: &Env, mut state: StateFile, members: Vec<Member>) -> Result<Past, OpenError> {
     let homes = homes_of(&members);
-    let FoundCheckpoints { newest: checkpoint, unread } =
+    let FoundCheckpoints { newest: checkpoint, highest, unread } =
         find_checkpoints(&*env.patient, &state.uuid, &homes)?;
     let needed = checkpoint.as_ref().filter(|c| c.header.journal_epoch == state.journal_epoch);
     let needed = needed.map_or(0, |c| c.header.journal_position);
@@ -212,8 +213,11 @@ fn judge(env: &Env, state: StateFile, members: Vec<Member>) -> Result<Past, Open
         scan.others.extend(kill_log.runs.iter_mut().flat_map(|run| run.others.drain(..)));
     }
     let sequence = checkpoint.as_ref().map_or(0, |c| c.header.sequence);
+    let known =
+        WhatWasFree { members: &members, checkpoint: checkpoint.as_ref(), scan: scan.as_ref() };
+    let unknown = unknown_version(&*env.patient, &state, highest, &known);
     // A poisoned journal misses something that came after the clean stop.
-    let poisoned = scan.as_ref().is_some_and(|s| s.poisoned);
+    let poisoned = scan.as_ref().is_some_and(|s| s.poisoned) || unknown.is_some();
     let end = if state.clean && state.checkpoint == sequence && !poisoned {
         End::Clean
     } else if env.boot_id == Some(state.boot_id) && state.boot_id != [0; 16] {
@@ -231,14 +235,18 @@ fn judge(env: &Env, state: StateFile, members: Vec<Member>) -> Result<Past, Open
         // What is below the end of the kill log is there.
         let reaches_back =
             epoch == state.journal_epoch && scan.head.saturating_sub(elsewhere) <= capacity;
-        !scan.poisoned && reaches_back && needed >= scan.sound_from
+        !poisoned && reaches_back && needed >= scan.sound_from
     });
     let beside = checkpoint.as_ref().map(|c| &c.header);
     // What has gone to the kill log would have no room in a journal begun anew.
     let all_in_journal = || kill_log.runs.is_empty();
     let removals_ok = journal_ok
-        || all_in_journal()
+        || unknown.is_none()
+            && all_in_journal()
             && scan.as_ref().is_some_and(|scan| goes_on_from(scan, &state, beside, capacity));
+    if let Some(version) = unknown {
+        go_beyond(&mut state, version);
+    }
     Ok(Past {
         state,
         segment_size: members[0].block.segment_size,

@@ -8,6 +8,8 @@
 //! | death of the process | warm if the journal is whole     | warm      | cold                |
 //! | death of the machine | cold, but `synced` ones as above | warm      | cold                |
 //!
+//! All are cold when the data directory is an older copy ([`older_copy`]).
+//!
 //! An Immutable namespace is cold when the journal says that it has lost an entry: the entry may
 //! have been a removal.
 //!
@@ -43,6 +45,7 @@ mod kills;
 mod load_plan;
 mod look;
 mod members;
+mod older_copy;
 mod open;
 mod opening;
 mod outlook;

@@ -133,6 +133,8 @@ paths! {
     OpenedFromFooters = "open: from footers alone",
     MemberMissing = "open: a device of the cache is missing",
     MemberJoined = "open: a device joins, empty",
+    OlderCopy = "open: the data directory is an older copy",
+    DirectoryBroughtBack = "the data directory is brought back as it was",
     CarriedOver = "open: removals carried over into a new journal",
     ExactFooter = "open: records known by a footer",
     ExactScan = "open: records found without a footer",

@@ -11,6 +11,7 @@
 //!   run;
 //! - background work, and clocks that step;
 //! - sizes and options that change between lives, and clean stops;
+//! - a data directory that comes back as it was earlier, while devices have gone on;
 //! - crashes of the process and of the machine, between two steps, in the middle of every kind of
 //!   effect, and while opening;
 //! - short sequences that break an order that the engine relies on ([`motifs`]). Examples are I/Os
@@ -40,6 +41,7 @@ mod checks;
 mod copies;
 pub mod coverage;
 mod devices;
+mod directory;
 mod durable;
 mod growth;
 mod hangs;

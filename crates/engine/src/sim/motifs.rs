@@ -69,6 +69,52 @@ impl Maker<'_> {
         }
     }
 
+    /// The data directory is copied and comes back, after keys have changed and a checkpoint was
+    /// taken, in one life or in several.
+    pub(super) fn older_directory(&mut self, r: &mut SimRandom) {
+        let keys: Vec<Key> = (0..6 + r.below(10)).map(|_| self.key(r)).collect();
+        for &key in &keys {
+            self.put_up_to(key, 1000, r);
+        }
+        self.then(What::Idle { turns: 60 + r.below(60) as u32 }, r);
+        self.then(What::CopyDirectory, r);
+        self.end_somehow(r);
+        for life in 0..1 + r.below(2) {
+            for &key in &keys {
+                match r.below(3) {
+                    0 => self.put_up_to(key, 1000, r),
+                    1 => self.then(What::Remove { key }, r),
+                    _ => {}
+                }
+            }
+            self.then(What::Idle { turns: 30 + r.below(60) as u32 }, r);
+            if life == 0 || r.chance(0.5) {
+                self.checkpoint(r);
+            }
+            let count = r.below(10);
+            self.press(r, count);
+            if life == 0 && r.chance(0.5) {
+                self.end_somehow(r);
+            }
+        }
+        self.then(What::OlderDirectory, r);
+        self.end_somehow(r);
+        self.read_all(&keys, r);
+        let count = 20 + r.below(40);
+        self.press(r, count);
+        if r.chance(0.5) {
+            self.end_somehow(r);
+        }
+        self.read_all_hot(r);
+    }
+
+    fn end_somehow(&mut self, r: &mut SimRandom) {
+        match r.below(4) {
+            0 | 1 => self.close(r),
+            n => self.crash(r, n == 3),
+        }
+    }
+
     /// Whether one of several devices is soon relieved of what is read most.
     fn may_relieve(&self) -> bool {
         self.setup.relieves_after.is_some() && self.setup.segments.len() > 1

@@ -398,3 +398,55 @@ fn a_checkpoint_cut_short_spoils_none_that_an_attempt_before_has_left() {
         assert_eq!(lost, 0, "moment {moment}");
     }
 }
+
+/// A life is stopped, and its data directory copied. What a second life changes is on flash, or
+/// also in a checkpoint, when the copy comes back.
+fn brought_back(clean: bool, covered: bool) -> (World, Life) {
+    let (mut world, mut life) = world(1);
+    put_immutable(&mut world, &mut life, b"gone");
+    [&b"gone"[..], b"changed"].iter().for_each(|key| put(&life, key, b"old", 0));
+    pass(&mut world, &mut life, 200);
+    checkpoint(&mut world, &mut life);
+    assert!(life.on_flash(&world.machine, NS as u8, b"gone").is_some(), "no test");
+    assert!(!clean || world.close(&mut life));
+    world.crash(life, Crash::Process);
+    let copy = world.machine.copy_directory();
+    let mut life = world.open();
+    world.load(&mut life);
+    put(&life, b"changed", b"new", 0);
+    for ns in [NS, IMMUTABLE] {
+        life.namespaces[ns].remove(b"gone");
+    }
+    life.core.streams.flush(u64::MAX, true);
+    pass(&mut world, &mut life, 200);
+    assert!(life.on_flash(&world.machine, NS as u8, b"changed").is_some(), "no test");
+    if covered {
+        checkpoint(&mut world, &mut life);
+    }
+    world.crash(life, Crash::Process);
+    world.machine.bring_back(&copy);
+    let mut life = world.open();
+    world.load(&mut life);
+    (world, life)
+}
+
+#[test]
+fn an_older_copy_of_the_data_directory_brings_nothing_back() {
+    for (clean, covered) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (mut world, mut life) = brought_back(clean, covered);
+        let what = format!("clean {clean}, covered {covered}");
+        assert_eq!(get(&life, b"gone"), None, "{what}: a removed object is back");
+        assert!(!is_immutable_hit(&life, b"gone"), "{what}: a removed object is back");
+        assert_ne!(get(&life, b"changed").as_deref(), Some(&b"old"[..]), "{what}");
+        put(&life, b"kept", b"value", 0);
+        pass(&mut world, &mut life, 200);
+        life = crash(&mut world, life, Crash::Process);
+        assert!(get(&life, b"kept").is_some(), "{what}: it is as warm as ever");
+        // Its versions are above all that were used: else segments could not be opened.
+        for n in 0..900u32 {
+            put(&life, &n.to_le_bytes(), &[1; 900], 0);
+            pass(&mut world, &mut life, 2);
+        }
+        assert!(life.core.table.opened() > 10, "{what}: no test");
+    }
+}

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 
 use super::oracle::SimObject;
-use super::plan::Key;
+use super::plan::{Key, Options};
 use crate::api::{Hit, PutOutcome};
+use crate::device::sim::Directory;
 use crate::durability::pending::{Ack, Pending};
 use crate::ops::get::Lookup;
 use crate::ops::modify::{Change, Changed, Modified, ModifyRead};
@@ -16,6 +17,19 @@ pub(super) struct Acking {
     /// When the key's state began that it made.
     pub since: u64,
     pub pending: Outstanding,
+}
+
+/// Copies of the data directory.
+#[derive(Default)]
+pub(super) struct DirectoryCopies {
+    /// One is made when this life has ended.
+    pub is_due: bool,
+    /// The next opening finds the copy.
+    pub comes_back: bool,
+    /// With the options that namespaces had then.
+    pub copy: Option<(Directory, Vec<Options>)>,
+    /// A checkpoint was completed since it was made.
+    pub shows: bool,
 }
 
 /// What is waited for.

@@ -320,6 +320,11 @@ pub enum What {
         again: Option<u8>,
         exchange: Option<u8>,
     },
+    /// The data directory is copied when this life has ended.
+    CopyDirectory,
+    /// The next opening finds the data directory as it was copied, if devices show that they have
+    /// gone on since.
+    OlderDirectory,
     /// Sizes from the next opening on.
     Resize {
         size: Size,

@@ -167,6 +167,8 @@ impl Run {
                 let [first, second, _] = life.core.areas;
                 self.world.machine.crash_behind_write(vec![first, second], effects.into());
             }
+            What::CopyDirectory => self.copies.is_due = true,
+            What::OlderDirectory => self.copies.comes_back = true,
             What::Resize { size } => self.world.size = size,
             What::SetOptions { ns, options } => self.world.options[usize::from(ns)] = options,
             other => unreachable!("{other:?} is a step of the cache"),
@@ -485,6 +487,7 @@ impl Run {
         self.homes = self.homes(&life);
         self.drop_acks(crash.kind);
         self.world.crash(life, crash.kind);
+        self.change_directory(covered);
         if let Some(device) = crash.exchange {
             (self.foul, self.stained) = (true, true);
             self.world.exchange(device);

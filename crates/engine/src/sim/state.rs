@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::oracle::{Oracle, SimObject};
-use super::parts::{Acking, Changing, Happened, Lateness};
+use super::parts::{Acking, Changing, DirectoryCopies, Happened, Lateness};
 use super::plan::{Key, Options, Setup};
 use super::world::{EPOCH, Life, World};
 use crate::api::{DropReason, PutOptions};
@@ -105,6 +105,7 @@ pub(super) struct Run {
     pub lateness: Lateness,
     /// What came back while the background thread was blocked.
     pub happened: Arc<Mutex<Vec<Happened>>>,
+    pub copies: DirectoryCopies,
     /// The clean stop has begun.
     pub closing: bool,
     /// What was to be kept when it began, and the counters then.
@@ -149,6 +150,7 @@ impl Run {
             fell_silent: false,
             lateness: Lateness::default(),
             happened: Arc::default(),
+            copies: DirectoryCopies::default(),
             closing: false,
             to_keep: None,
             needed: [0; 2],

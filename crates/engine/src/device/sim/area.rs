@@ -26,6 +26,12 @@ impl SimArea {
         Self { bytes: vec![0; len as usize], synced, dropped, untold: false }
     }
 
+    /// With this content, all of it synced.
+    #[cfg(test)]
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.to_vec(), ..Self::new(0) }
+    }
+
     pub(super) fn store(&mut self, offset: u64, bytes: &[u8]) {
         for (n, word) in bytes.chunks_exact(WORD).enumerate() {
             let place = &mut self.bytes[offset as usize + n * WORD..][..WORD];

@@ -21,6 +21,13 @@ use crate::device::{DeviceId, DeviceInfo, WriteBuf};
 #[derive(Default)]
 pub(crate) struct Spare(Option<Device>);
 
+/// A copy of areas and metadata files.
+#[cfg(test)]
+pub(crate) struct Directory {
+    areas: BTreeMap<String, Vec<u8>>,
+    meta: BTreeMap<String, Vec<u8>>,
+}
+
 /// Handle to a simulated machine. Clones are the same machine.
 #[derive(Clone)]
 pub struct SimMachine {
@@ -354,6 +361,22 @@ impl SimMachine {
     #[cfg(test)]
     pub(crate) fn any_mute(&self) -> bool {
         self.lock().devices.iter().any(|d| d.mute)
+    }
+
+    /// Copies areas and metadata files, as they are now.
+    #[cfg(test)]
+    pub(crate) fn copy_directory(&self) -> Directory {
+        let state = self.lock();
+        let areas = state.areas.iter().map(|(name, area)| (name.clone(), area.bytes.clone()));
+        Directory { areas: areas.collect(), meta: state.meta.clone() }
+    }
+
+    /// Areas and metadata files are those of the copy again. Devices stay as they are.
+    #[cfg(test)]
+    pub(crate) fn bring_back(&self, copy: &Directory) {
+        let state = &mut *self.lock();
+        let areas = copy.areas.iter().map(|(name, bytes)| (name.clone(), SimArea::of(bytes)));
+        (state.areas, state.meta) = (areas.collect(), copy.meta.clone());
     }
 
     /// Whether there is a metadata file of that name.

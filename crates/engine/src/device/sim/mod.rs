@@ -49,6 +49,9 @@
 //! be *mute*: what is asked of its queue stays in flight until it answers again. A device may be
 //! exchanged for an empty one. One may be another *name* of a second one.
 //!
+//! Areas and metadata files may be brought back as they were earlier, while devices stay as they
+//! are: an older copy of the data directory.
+//!
 //! Bytes of a device may be *bad*: every write to them fails. Random runs have none.
 //!
 //! Not modelled: sectors that cannot be read again and again in one place, and reads of another
@@ -76,7 +79,7 @@ pub use device::SIM_ALIGNMENT;
 pub use faults::{Crash, SimFaults, SimIo};
 pub use machine::SimMachine;
 #[cfg(test)]
-pub(crate) use machine::Spare;
+pub(crate) use machine::{Directory, Spare};
 pub use media::{SimMedia, SimMetaStore};
 pub use queue::SimDisk;
 pub use random::SimRandom;
