@@ -42,6 +42,8 @@ pub struct Journal {
     /// Position at which it was opened.
     began: u64,
     bare: AtomicBool,
+    /// What lives before have stored is durable.
+    settled: AtomicBool,
     /// Held while the medium is flushed: the medium reports an error once, and the next flush must
     /// know of it.
     flushing: Mutex<()>,
@@ -208,6 +210,7 @@ impl Journal {
             poison: Mutex::new(None),
             began,
             bare: AtomicBool::new(false),
+            settled: AtomicBool::new(false),
             flushing: Mutex::new(()),
         }
     }
@@ -226,9 +229,15 @@ impl Journal {
     /// Reads the whole reserved extent; holes are tolerated. Entries below position `needed` are in
     /// the checkpoint.
     ///
-    /// The medium is flushed first. Pages that the kernel could not write may have been given up
-    /// since, with entries that were acknowledged. It tells that once, to the next flush, also
-    /// where the process that stored them is gone. Then entries were lost.
+    /// Pages that the kernel could not write may have been given up since, with entries that were
+    /// acknowledged. It tells that once, to whoever asks next, also where the process that stored
+    /// them is gone. So it is asked ([`Media::check_written`]), and an error says that entries were
+    /// lost. To flush the journal takes longer, and what nobody has written yet is read as it was
+    /// stored.
+    ///
+    /// The race: the kernel may give up such a page at any moment. While the journal is scanned,
+    /// that may take entries from under the scan; so it is asked behind it. Later, whoever flushes
+    /// is told, and [`Journal::read`] flushes before it relies on entries of lives before.
     ///
     /// # Errors
     /// What the medium said; `InvalidData` when it is not the journal of this cache.
@@ -245,13 +254,8 @@ impl Journal {
         media.load(format::POISON_AT, &mut poison)?;
         media.load(format::TIME_AT, &mut time)?;
         media.load(format::SOUND_FROM_AT, &mut sound_from)?;
-        let flushed = media.sync();
-        if let Err(error) = &flushed {
-            coverage_mark!(ScannedUnflushed);
-            tracing::warn!(%error, "the journal cannot be flushed: entries of it may be lost");
-        }
         let mut scan = Scan {
-            poisoned: poison != [0; 8] || flushed.is_err(),
+            poisoned: poison != [0; 8],
             time: u64::from_le_bytes(time),
             sound_from: u64::from_le_bytes(sound_from),
             ..Scan::default()
@@ -270,6 +274,12 @@ impl Journal {
             };
             iter::once(first).chain(others.into_iter().map(join)).collect::<io::Result<Vec<_>>>()
         })?;
+        let written = media.check_written();
+        if let Err(error) = &written {
+            coverage_mark!(ScannedUnwritten);
+            tracing::warn!(%error, "the kernel could not write the journal: entries of it may be lost");
+        }
+        scan.poisoned |= written.is_err();
         // Pages that were only scanned must not count as this process's memory.
         media.release(0, media.len());
         (scan.head, scan.lowest) = (needed, u64::MAX);
@@ -380,9 +390,15 @@ impl Journal {
     /// `None` where one of them is not whole, which poisons the journal, or the medium fails.
     ///
     /// A process that dies, or a power loss, may leave holes among the entries of earlier lives.
-    /// Recovery has passed over them ([`Journal::scan`]), and so does this.
+    /// Recovery has passed over them ([`Journal::scan`]), and so does this. But what recovery has
+    /// found may be given up since by the kernel, and look like such a hole. So the medium is
+    /// flushed once before: it says so then, and what is durable is not given up.
     pub fn read(&self, positions: Range<u64>) -> Option<Vec<JournalEntry>> {
         assert!(positions.start >= self.tail(), "{positions:?} may have been written over");
+        if positions.start < self.began && !self.settled.load(Ordering::Acquire) {
+            self.sync().ok()?;
+            self.settled.store(true, Ordering::Release);
+        }
         let mut entries = Vec::with_capacity((positions.end - positions.start) as usize);
         let mut from = positions.start;
         while from < positions.end {

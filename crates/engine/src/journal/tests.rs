@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::{Journal, Scan};
 use crate::device::area::{Media, MmapMedia};
+use crate::device::sim::{SimFaults, SimMachine};
 use crate::format::journal::{ENTRY, Event, HEADER, POISON_AT};
 use crate::testing::TempDir;
 
@@ -191,4 +192,37 @@ fn appends_take() {
     let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize] as f64 / 1e3;
     let parts = [0.5, 0.99, 0.999, 0.9999, 1.0].map(|part| format!("{:.1}", at(part)));
     println!("p50, 99, 99.9, 99.99, max of an append: {} us", parts.join(", "));
+}
+
+/// A journal of a simulated machine in which a life has left two pages that nobody has flushed.
+/// With it, how many entries it has.
+fn unflushed() -> (SimMachine, Arc<dyn Media>, u64) {
+    let machine = SimMachine::new(1, SimFaults::none(), &[]);
+    let media: Arc<dyn Media> = Arc::new(machine.create_media("journal", 4 * 4096));
+    let journal = Journal::create(media.clone(), &UUID, EPOCH, 0..0, 0).expect("made");
+    let entries = 2 * 4096 / ENTRY;
+    (0..entries).for_each(|n| journal.append(kill(n), n + 1));
+    (machine, media, entries)
+}
+
+#[test]
+fn what_nobody_has_written_yet_is_read_and_not_waited_for() {
+    let (machine, media, entries) = unflushed();
+    let before = machine.unsynced("journal");
+    let scan = Journal::scan(&*media, &UUID, EPOCH, 0).expect("whole");
+    assert_eq!((scan.poisoned, hashes(&scan)), (false, (0..entries).collect()));
+    assert!(!before.is_empty() && machine.unsynced("journal") == before, "it was flushed");
+}
+
+#[test]
+fn an_entry_that_is_given_up_behind_the_scan_is_no_hole_of_an_earlier_life() {
+    let (machine, media, entries) = unflushed();
+    let scan = Journal::scan(&*media, &UUID, EPOCH, 0).expect("whole");
+    let journal = Journal::resume(media, &UUID, EPOCH, scan.head, 0);
+    // The next store finds a page given up.
+    machine.set_faults(SimFaults { writeback_error: 1.0, ..SimFaults::none() });
+    journal.append(kill(entries), entries + 1);
+    machine.set_faults(SimFaults::none());
+    assert!(journal.read(0..entries).is_none(), "removals would be missing in the kill log");
+    assert!(journal.is_poisoned());
 }

@@ -129,7 +129,7 @@ paths! {
     OpenedProcess = "open: after the death of the process",
     OpenedMachine = "open: after the death of the machine",
     OpenedDoubtful = "open: journal not whole",
-    ScannedUnflushed = "open: the journal cannot be flushed before it is read",
+    ScannedUnwritten = "open: the kernel could not write all of the journal",
     OpenedFromFooters = "open: from footers alone",
     MemberMissing = "open: a device of the cache is missing",
     MemberJoined = "open: a device joins, empty",

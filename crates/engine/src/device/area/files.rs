@@ -4,6 +4,8 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -177,7 +179,7 @@ fn check_whole(path: &Path, found: &Metadata, mapped: bool) -> Result<(), MediaE
 pub struct MmapMedia {
     map: MmapRaw,
     /// Holds the lock.
-    _file: File,
+    file: File,
 }
 
 impl MmapMedia {
@@ -203,7 +205,7 @@ impl MmapMedia {
             .len(len as usize)
             .map_raw(&file)
             .map_err(|e| MediaError::from_io("map", path, len, e))?;
-        Ok(Self { map, _file: file })
+        Ok(Self { map, file })
     }
 
     /// The mapping as words, which all access goes through: threads may store and load at the same
@@ -260,9 +262,41 @@ impl Media for MmapMedia {
         }
     }
 
+    fn check_written(&self) -> io::Result<()> {
+        wait_for_writeback(&self.file).unwrap_or_else(|| self.sync())
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.map.flush()
     }
+}
+
+/// Waits for what the kernel is writing of a file, and says whether it could not write some of it
+/// since it was last asked. `None` where the kernel has no such call, or a filter refuses it.
+///
+/// `SYNC_FILE_RANGE_WAIT_BEFORE` begins no write. It waits for pages that are under writeback, and
+/// then reports the file's error as a flush does (`file_fdatawait_range` in `mm/filemap.c`). An
+/// error that nobody has been told of counts for a file opened later, too. It looks at the pages of
+/// the file itself: right for those file systems whose files are mapped here, not for one that lies
+/// over another.
+#[cfg(target_os = "linux")]
+fn wait_for_writeback(file: &File) -> Option<io::Result<()>> {
+    // SAFETY: the descriptor is open for as long as `file` is borrowed, and no memory is passed.
+    let said =
+        unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WAIT_BEFORE) };
+    if said == 0 {
+        return Some(Ok(()));
+    }
+    let error = io::Error::last_os_error();
+    let refused = [Errno::NOSYS, Errno::SPIPE, Errno::INVAL, Errno::PERM];
+    let is_refused = Errno::from_io_error(&error).is_some_and(|errno| refused.contains(&errno));
+    (!is_refused).then_some(Err(error))
+}
+
+/// Elsewhere there is no such call.
+#[cfg(not(target_os = "linux"))]
+fn wait_for_writeback(_: &File) -> Option<io::Result<()>> {
+    None
 }
 
 /// A file through `pread` and `pwrite`, for processes that must not be killed by a signal, such as

@@ -46,6 +46,16 @@ pub trait Media: Send + Sync {
     /// be given back. Its content stays.
     fn release(&self, _offset: u64, _len: u64) {}
 
+    /// Says whether the kernel has given up any of what was stored, by whatever process, and has
+    /// told nobody. It is told once. What is being written is waited for; what nobody has begun to
+    /// write is not, for it is read as it was stored.
+    ///
+    /// # Errors
+    /// It has, or cannot say.
+    fn check_written(&self) -> io::Result<()> {
+        self.sync()
+    }
+
     /// Makes everything stored before the call survive power loss.
     ///
     /// # Errors

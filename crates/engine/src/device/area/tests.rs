@@ -31,6 +31,16 @@ const KINDS: [Kind; 2] = [
 ];
 
 #[test]
+fn an_area_that_is_written_to_says_that_nothing_of_it_was_given_up() {
+    for kind in KINDS {
+        let dir = TempDir::new();
+        let media = kind.0(&dir.path().join("journal"), LEN).expect("created");
+        media.store(4096, &[1; 8]).expect("stored");
+        media.check_written().expect("nothing was");
+    }
+}
+
+#[test]
 fn an_area_keeps_what_is_stored_and_both_kinds_read_the_same_file() {
     for (writer, reader) in [(0, 1), (1, 0), (0, 0)] {
         let dir = TempDir::new();

@@ -70,7 +70,7 @@ impl SimArea {
         self.untold = true;
     }
 
-    /// Whether a page was given up since the last flush, which is told once.
+    /// Whether a page was given up and nobody has been told, which is done once.
     pub(super) fn take_untold(&mut self) -> bool {
         std::mem::take(&mut self.untold)
     }

@@ -121,6 +121,15 @@ impl Media for SimMedia {
         Ok(())
     }
 
+    fn check_written(&self) -> io::Result<()> {
+        let state = &mut *self.machine.lock();
+        if state.effect(self.life) != Moment::Alive {
+            return Err(crashed());
+        }
+        let untold = state.areas.get_mut(&self.name).is_some_and(SimArea::take_untold);
+        if untold { Err(eio()) } else { Ok(()) }
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.machine.blocks();
         let state = &mut *self.machine.lock();

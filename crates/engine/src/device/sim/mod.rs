@@ -36,7 +36,8 @@
 //!   unsynced words until they are stored to again. Kernels that drop what they could not write do
 //!   the same.
 //! - `writeback_error`: before a store, the kernel gives up a page with unsynced words, which is
-//!   read as it was synced. The next sync says so, of whatever process.
+//!   read as it was synced. The next sync says so, of whatever process, or who asks whether all
+//!   could be written.
 //! - `meta_error`: a read fails; a replacement fails with the old or the new content in place.
 //!
 //! One I/O, chosen beforehand, may be *held up* for a given number of turns
