@@ -6,12 +6,13 @@
 //! request is answered.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use afterglow_cql::frame::Version;
+use foldhash::HashMap;
 use futures_channel::oneshot;
 
 use crate::frontend::cql::cluster::backend::{Backend, Dial, KeptBackend};
@@ -522,7 +523,7 @@ mod tests {
     fn failures_in_made_up_keyspaces_do_not_fill_the_memory() {
         let addresses = Addresses::default();
         let node = addresses.id(&crate::config::HostPort { host: "127.0.0.1".into(), port: 1 });
-        let mut entries = HashMap::new();
+        let mut entries = HashMap::default();
         let key = |n: usize| {
             let who =
                 Who { user: None, version: Version::V4, keyspace: Some(n.to_string().into()) };
