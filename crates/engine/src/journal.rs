@@ -278,6 +278,9 @@ impl Journal {
         if let Err(error) = &written {
             coverage_mark!(ScannedUnwritten);
             tracing::warn!(%error, "the kernel could not write the journal: entries of it may be lost");
+            // Nobody is told again. This start may end before it has written anything else.
+            store_poison(media);
+            let _ = media.sync();
         }
         scan.poisoned |= written.is_err();
         // Pages that were only scanned must not count as this process's memory.
@@ -329,11 +332,7 @@ impl Journal {
         }
         // Without the flag a crash now would hide that an entry is missing, so several tries are
         // made.
-        for _ in 0..POISON_TRIES {
-            if self.media.store(format::POISON_AT, &1u64.to_le_bytes()).is_ok() {
-                return;
-            }
-        }
+        store_poison(&*self.media);
     }
 
     /// Poisons the journal as of now, for reasons found elsewhere.
@@ -489,6 +488,15 @@ impl Journal {
             self.media.store(format::POISON_AT, &1u64.to_le_bytes())?;
         }
         self.media.sync().inspect_err(|_| self.poison_now())
+    }
+}
+
+/// Stores that an entry is missing, in several tries.
+fn store_poison(media: &dyn Media) {
+    for _ in 0..POISON_TRIES {
+        if media.store(format::POISON_AT, &1u64.to_le_bytes()).is_ok() {
+            return;
+        }
     }
 }
 

@@ -9,6 +9,7 @@ pub mod checkpoint;
 #[cfg(test)]
 mod checkpoint_tests;
 mod fields;
+pub mod first_free;
 pub mod footer;
 pub mod footer_entries;
 #[cfg(test)]

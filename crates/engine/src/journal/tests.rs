@@ -226,3 +226,17 @@ fn an_entry_that_is_given_up_behind_the_scan_is_no_hole_of_an_earlier_life() {
     assert!(journal.read(0..entries).is_none(), "removals would be missing in the kill log");
     assert!(journal.is_poisoned());
 }
+
+/// The start that hears of it is killed before it has written anything else.
+#[test]
+fn a_start_that_hears_of_a_page_given_up_leaves_word_of_it_for_the_next() {
+    let (machine, media, entries) = unflushed();
+    let journal = Journal::resume(media.clone(), &UUID, EPOCH, entries, 0);
+    machine.set_faults(SimFaults { writeback_error: 1.0, ..SimFaults::none() });
+    journal.append(kill(entries), entries + 1);
+    machine.set_faults(SimFaults::none());
+    for start in ["is told", "is told by the first one"] {
+        let scan = Journal::scan(&*media, &UUID, EPOCH, 0).expect("it can be read");
+        assert!(scan.poisoned, "who {start}: removals would come undone");
+    }
+}

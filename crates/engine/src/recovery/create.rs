@@ -74,20 +74,37 @@ pub(super) fn create(
     })
 }
 
-/// Writes the superblocks and reads them all back. The state file will name their uuid: a device
-/// that has not taken its own would look like another cache's. One that has that of another is the
-/// same device: then all is as `before` again, with the state file that there was.
+/// Writes the superblocks and reads them all back. Where that fails all is as `before` again, with
+/// the state file that there was: a lone device that refuses costs the others nothing.
 fn write_superblocks(
     env: &Env,
     disk: &mut dyn Disk,
     blocks: &[Superblock],
     before: Option<&[u8]>,
 ) -> Result<(), OpenError> {
+    let mut overwritten = Overwritten::default();
+    let written = write_and_check(env, disk, blocks, &mut overwritten);
+    if written.is_err() && blocks.len() > 1 {
+        overwritten.undo(env.set.infos(), disk);
+        if let Some(state) = before {
+            env.meta.replace(STATE, state).map_err(OpenError::io("writing the state file"))?;
+        }
+    }
+    written
+}
+
+/// The state file will name the superblocks' uuid: a device that has not taken its own would look
+/// like another cache's. One that has that of another is the same device.
+fn write_and_check(
+    env: &Env,
+    disk: &mut dyn Disk,
+    blocks: &[Superblock],
+    overwritten: &mut Overwritten,
+) -> Result<(), OpenError> {
     let infos = env.set.infos();
     let writing = |block: &Superblock| {
         format!("writing the superblock of {}", infos[block.device as usize].path.display())
     };
-    let mut overwritten = Overwritten::default();
     for block in blocks {
         let device = DeviceId(block.device as u16);
         let written = match blocks {
@@ -106,10 +123,6 @@ fn write_superblocks(
             let source = io::Error::other("it reads back differently");
             return Err(OpenError::Io { what: writing(block), source });
         };
-        overwritten.undo(infos, disk);
-        if let Some(state) = before {
-            env.meta.replace(STATE, state).map_err(OpenError::io("writing the state file"))?;
-        }
         let [one, other] = [block, other].map(|block| DeviceId(block.device as u16));
         return Err(same_device(infos, one, other));
     }

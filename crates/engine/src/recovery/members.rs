@@ -244,7 +244,8 @@ pub(super) fn join(
             let path = set.infos()[usize::from(device.0)].path.display();
             tracing::warn!(%path, "the device cannot be written: it does not join the cache");
         }
-        let twin = |other: &&DeviceId| joined && **other != device && says_so(**other);
+        // Also where the write is said to have failed: it may have been done all the same.
+        let twin = |other: &&DeviceId| **other != device && says_so(**other);
         twins = all.iter().find(twin).map(|other| (*other, device));
         joined
     });

@@ -16,19 +16,14 @@
 //! A life that died before it had written a chunk of a segment leaves nothing on a device. Its
 //! changes cannot be missed by what is looked at here.
 
-use std::collections::HashSet;
-
 use super::checkpoints::FoundCheckpoint;
 use super::members::Member;
 use crate::device::DeviceSet;
 use crate::format::BLOCK;
+use crate::format::first_free::{first_free, opened};
 use crate::format::footer::decode_header;
-use crate::format::journal::Event;
 use crate::format::state::StateFile;
 use crate::journal::Scan;
-
-/// Free segments of each device that are looked at: a life begins as many streams.
-const FIRST: usize = 3;
 
 /// Openings that a life which was never heard of may have been followed by.
 const OPENINGS: u64 = 1 << 20;
@@ -73,26 +68,15 @@ fn generations(
     known: &WhatWasFree<'_>,
 ) -> Vec<u64> {
     let floor = known.checkpoint.map_or(0, |checkpoint| checkpoint.header.version_floor);
-    let opened = known.scan.iter().flat_map(|scan| &scan.others).filter_map(|entry| {
-        let Event::Open { segment } = entry.event else { return None };
-        (entry.version >= floor).then_some(segment)
-    });
+    let entries = known.scan.iter().flat_map(|scan| &scan.others);
+    let opened = entries.filter_map(|entry| opened(entry, floor)).collect();
     let tables = known.checkpoint.map(|checkpoint| &checkpoint.tables);
-    let of_areas = tables.iter().flat_map(|t| t.areas.iter().chain(&t.second).flatten().copied());
-    let taken: HashSet<u32> = opened.chain(of_areas).collect();
-    let is_free = |segment: &u32| {
-        let entry = tables.and_then(|tables| tables.segments.get(*segment as usize));
-        // What was there before the device joined does not count.
-        let is_used = entry.is_some_and(|entry| {
-            matches!(entry.state, 1 | 2) && entry.generation >= member.block.set_epoch
-        });
-        !is_used && !taken.contains(segment)
-    };
+    let segments = member.base..member.base + member.segments;
+    let first = first_free(tables, &opened, member.block.set_epoch, segments);
     let generation = |segment: u32| {
         let from = u64::from(segment - member.base) * u64::from(member.block.segment_size);
         let header = set.read_at(member.device, member.block.first_segment() + from, BLOCK).ok()?;
         decode_header(&header, &state.uuid, segment).map(|(generation, _)| generation)
     };
-    let segments = member.base..member.base + member.segments;
-    segments.filter(is_free).take(FIRST).filter_map(generation).collect()
+    first.into_iter().filter_map(generation).collect()
 }

@@ -429,6 +429,23 @@ fn two_names_of_one_device_cost_nothing_of_a_cache_that_is_to_be_made_anew() {
 }
 
 #[test]
+fn a_device_that_takes_no_superblock_costs_nothing_of_the_cache_that_was_there() {
+    let (mut world, mut life) = world(1);
+    fill(&mut world, &mut life, 0, 120);
+    let all = [on(&world, &life, FIRST, 120), on(&world, &life, SECOND, 120)].concat();
+    let life = restart(&mut world, life, |_| {});
+    world.crash(life, Crash::Process);
+    let size = world.config.segment_size.replace(128 << 10);
+    world.machine.set_bad(SECOND, 0..8192);
+    assert!(world.open_as_configured().is_err(), "no test: it was written");
+    world.machine.set_bad(SECOND, 0..0);
+    world.config.segment_size = size;
+    let mut life = world.open();
+    world.load(&mut life);
+    assert_eq!(hits(&life, &all), all.len(), "the cache was made anew");
+}
+
+#[test]
 fn a_second_name_of_a_member_does_not_join_and_costs_the_member_nothing() {
     for (name, real) in [(SECOND, FIRST), (FIRST, SECOND)] {
         let (mut world, mut life) = world(1);

@@ -14,6 +14,8 @@ use afterglow_engine::{
     format::{
         BLOCK,
         checkpoint::{Header, Tables},
+        first_free::{first_free, opened},
+        footer::decode_header,
         journal,
         kill_run::{self, KillRun, RunHead},
         state::{self, StateError},
@@ -50,7 +52,8 @@ pub fn inspect(data_dir: &Path, devices: &[PathBuf]) -> io::Result<Report> {
         Ok(Found::Ours(block)) if block.area > 0 => newest_checkpoint(path, block),
         _ => None,
     });
-    let newest = homes.max_by_key(|(header, _)| header.sequence);
+    let newest = homes.max_by_key(|(header, ..)| header.sequence);
+    let newest = newest.map(|(header, tables, shown)| ((header, tables), shown));
     let read = raw.as_ref().and_then(|raw| read_journal(&data_dir.join("journal"), raw).ok());
     let mapped = unfit_to_map(&data_dir).is_none();
     let unusable = look_at_area(&data_dir.join("journal"), mapped).err();
@@ -62,7 +65,7 @@ pub fn inspect(data_dir: &Path, devices: &[PathBuf]) -> io::Result<Report> {
             &state,
             raw.as_ref(),
             &looked,
-            newest.as_ref().map(|(header, _)| header),
+            newest.as_ref().map(|(checkpoint, _)| checkpoint),
             read.as_ref(),
         ),
     };
@@ -139,7 +142,7 @@ fn device(found: io::Result<Found>) -> DeviceState {
     }
 }
 
-fn newest_checkpoint(path: &Path, block: &Superblock) -> Option<(Header, Checkpoint)> {
+fn newest_checkpoint(path: &Path, block: &Superblock) -> Option<(Header, Tables, Checkpoint)> {
     let file = File::open(path).ok()?;
     let whole = |which| {
         let at = block.area_at(which);
@@ -173,7 +176,7 @@ fn newest_checkpoint(path: &Path, block: &Superblock) -> Option<(Header, Checkpo
         records: sealed().map(|s| u64::from(s.records)).sum(),
         record_bytes: sealed().map(|s| u64::from(s.bytes)).sum(),
     };
-    Some((header, shown))
+    Some((header, tables, shown))
 }
 
 /// What a journal's header says, beside what is shown of it.
@@ -183,6 +186,8 @@ struct Marks {
     sound_from: u64,
     /// Position behind the last whole entry.
     head: u64,
+    /// Entries that open a segment.
+    opens: Vec<journal::JournalEntry>,
 }
 
 fn read_journal(path: &Path, state: &state::StateFile) -> io::Result<(Journal, Marks)> {
@@ -201,6 +206,7 @@ fn read_journal(path: &Path, state: &state::StateFile) -> io::Result<(Journal, M
         (word(journal::POISON_AT)?, word(journal::TIME_AT)?, word(journal::SOUND_FROM_AT)?);
     let seed = journal::seed(&state.uuid, state.journal_epoch);
     let (mut entries, mut slot, mut head) = (0, 0, 0);
+    let mut opens = Vec::new();
     let mut buffer = vec![0; (JOURNAL_STEP * journal::ENTRY) as usize];
     while slot < capacity {
         let count = JOURNAL_STEP.min(capacity - slot);
@@ -209,11 +215,13 @@ fn read_journal(path: &Path, state: &state::StateFile) -> io::Result<(Journal, M
         for (n, raw) in (slot..).zip(bytes.chunks_exact(journal::ENTRY as usize)) {
             let Some(entry) = journal::JournalEntry::decode(raw, seed) else { continue };
             entries += 1;
+            opens.extend(opened(&entry, 0).map(|_| entry));
             head = head.max(u64::from(entry.lap) * capacity + n + 1);
         }
         slot += count;
     }
-    Ok((Journal { entries, capacity, poisoned: poison != 0 }, Marks { time, sound_from, head }))
+    let marks = Marks { time, sound_from, head, opens };
+    Ok((Journal { entries, capacity, poisoned: poison != 0 }, marks))
 }
 
 /// As recovery will judge, as far as that can be seen without opening the cache.
@@ -222,9 +230,10 @@ fn next_start(
     state: &DirectoryState,
     raw: Option<&state::StateFile>,
     devices: &[(PathBuf, io::Result<Found>)],
-    checkpoint: Option<&Header>,
+    checkpoint: Option<&(Header, Tables)>,
     journal: Option<&(Journal, Marks)>,
 ) -> NextStart {
+    let header = checkpoint.map(|(header, _)| header);
     let refused =
         |found: &io::Result<Found>| matches!(found, Ok(Found::Foreign | Found::OtherFormat(_)));
     if matches!(state, DirectoryState::OtherFormat { .. } | DirectoryState::Foreign)
@@ -265,20 +274,74 @@ fn next_start(
         false => devices.iter().any(is_member),
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    if !is_made_of_them || latest(raw, checkpoint, journal).saturating_sub(now) > MAX_AHEAD {
+    if !is_made_of_them || latest(raw, header, journal).saturating_sub(now) > MAX_AHEAD {
+        return NextStart::Cold;
+    }
+    if is_older_copy(raw, devices, checkpoint, journal) {
         return NextStart::Cold;
     }
     let poisoned = journal.is_some_and(|(journal, _)| journal.poisoned);
     // Of a clean stop the state file names the checkpoint.
-    if raw.clean && !poisoned && raw.checkpoint == checkpoint.map_or(0, |header| header.sequence) {
+    if raw.clean && !poisoned && raw.checkpoint == header.map_or(0, |header| header.sequence) {
         return NextStart::Warm;
     }
-    let reaches_back = |journal| reaches_back(data_dir, raw, checkpoint, journal);
+    let reaches_back = |journal| reaches_back(data_dir, raw, header, journal);
     let told = journal.is_some_and(|journal| !poisoned && reaches_back(journal));
     match told && *this_boot {
         true => NextStart::WarmAfterCrash,
         false => NextStart::Cold,
     }
+}
+
+/// Whether the devices have gone on without this data directory: they have a version that its
+/// state file cannot know of.
+fn is_older_copy(
+    raw: &state::StateFile,
+    devices: &[(PathBuf, io::Result<Found>)],
+    checkpoint: Option<&(Header, Tables)>,
+    journal: Option<&(Journal, Marks)>,
+) -> bool {
+    let floor = checkpoint.map_or(0, |(header, _)| header.version_floor);
+    let opens = journal.iter().flat_map(|(_, marks)| &marks.opens);
+    let opened = opens.filter_map(|entry| opened(entry, floor)).collect();
+    let mut next_base = 0;
+    devices.iter().any(|(path, found)| {
+        let Ok(Found::Ours(block)) = found else { return false };
+        let record = raw.devices.iter().find(|device| device.id == block.device);
+        let (base, count) =
+            record.map_or((next_base, block.segments), |device| (device.base, device.segments));
+        next_base += block.segments;
+        let is_listed = record.is_none_or(|device| device.epoch == block.set_epoch);
+        if !is_listed || record.is_none() && !raw.devices.is_empty() {
+            return false;
+        }
+        let tables = checkpoint.map(|(_, tables)| tables);
+        let first = first_free(tables, &opened, block.set_epoch, base..base.saturating_add(count));
+        let of_segments = first
+            .into_iter()
+            .filter_map(|segment| generation(path, block, u64::from(segment - base), segment));
+        let highest = of_segments.chain(sequences(path, block)).max();
+        highest.is_some_and(|version| version >= raw.version_limit)
+    })
+}
+
+/// The generation of a segment, the `n`th on its device.
+fn generation(path: &Path, block: &Superblock, n: u64, segment: u32) -> Option<u64> {
+    let at = block.first_segment().checked_add(n.checked_mul(block.segment_size.into())?)?;
+    let mut header = vec![0; BLOCK as usize];
+    File::open(path).ok()?.read_exact_at(&mut header, at).ok()?;
+    decode_header(&header, &block.uuid, segment).map(|(generation, _)| generation)
+}
+
+/// The sequences of a device's checkpoints, whole or not.
+fn sequences(path: &Path, block: &Superblock) -> impl Iterator<Item = u64> {
+    let file = File::open(path).ok().filter(|_| block.area > 0);
+    let block = *block;
+    [0, 1].into_iter().filter_map(move |which| {
+        let mut bytes = vec![0; BLOCK as usize];
+        file.as_ref()?.read_exact_at(&mut bytes, block.area_at(which)).ok()?;
+        Some(Header::decode(&bytes, &block.uuid, block.area)?.sequence)
+    })
 }
 
 /// The latest second that any of the files tells of.

@@ -104,7 +104,7 @@ impl InRing {
 
     fn begin(&self, ring: &Arc<Ring>) -> BegunInRing {
         let closed = Instant::now();
-        let own = self.has_own_copies(&self.newest).then(|| self.begin_own());
+        let own = self.has_own_copies(&self.newest).then(|| self.begin_own(&self.touched));
         BegunInRing { write: RingWrite::begin(ring, &self.touched, self.dead_after), own, closed }
     }
 
@@ -116,8 +116,8 @@ impl InRing {
         })
     }
 
-    fn begin_own(&self) -> WriteInFlight {
-        let InRing { shared, request, touched, weak, dead_after, .. } = self;
+    fn begin_own(&self, touched: &WriteScope) -> WriteInFlight {
+        let InRing { shared, request, weak, dead_after, .. } = self;
         let schema = &request.client().reactor_state.front_end.schema;
         let newer = || touched.of_newer(&*shared.newest.of(schema));
         shared.cache.begin_write(touched, *weak, *dead_after, newer)
@@ -125,14 +125,16 @@ impl InRing {
 
     /// What keeps this instance's own copies right once the write is answered. A table may have
     /// come under a bound while it was under way, or come into being: then a read here may have
-    /// missed the write, and no gate was closed. The client has not heard of it yet.
+    /// missed the write, and no gate was closed. So all behind the gates is dropped, also where the
+    /// write itself drops nothing: the absence of a row that it made may be cached. The client has
+    /// not heard of it yet.
     fn own_after(&self, own: Option<WriteInFlight>, answered: Answered) -> Option<WriteInFlight> {
         if own.is_some() || answered == Answered::Refused {
             return own;
         }
         let newest = self.shared.newest.of(&self.request.client().reactor_state.front_end.schema);
         let may_have = !self.touched.replaced(&*newest).is_empty() || self.has_own_copies(&newest);
-        may_have.then(|| self.begin_own())
+        may_have.then(|| self.begin_own(&self.touched.clone().with_all_behind_gates()))
     }
 
     /// Whether the instance takes no more requests, and waits for those that it has.
