@@ -17,6 +17,11 @@ pub struct Moment {
     pub boot: u32,
 }
 
+/// The whole seconds of a time since boot.
+pub(crate) fn seconds(millis: Millis) -> u32 {
+    (millis / 1_000) as u32
+}
+
 /// Time since boot, and wall-clock time for expiry alone. Time since boot never steps and counts
 /// while the machine sleeps: a lease that ran out during a suspend has run out.
 pub trait Clock: Send + Sync {
@@ -28,7 +33,7 @@ pub trait Clock: Send + Sync {
 
     /// Whole seconds since boot.
     fn seconds(&self) -> u32 {
-        (self.now() / 1_000) as u32
+        seconds(self.now())
     }
 
     /// This moment for a fill.

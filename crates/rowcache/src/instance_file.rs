@@ -21,7 +21,7 @@ use afterglow_engine::device::area::replace_file;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::clock::Millis;
+use crate::clock::{Millis, seconds};
 use crate::lease::KnownEpochs;
 use crate::noted_tables;
 
@@ -402,10 +402,6 @@ fn policies_since(stored: &Stored, present: &Present) -> Option<u32> {
     let same = stored.boot_id == present.boot_id && stored.policies == present.policies;
     let known = stored.policies_since.filter(|_| same);
     present.plain_clock.then(|| known.unwrap_or(seconds(present.now)))
-}
-
-fn seconds(millis: Millis) -> u32 {
-    (millis / 1_000) as u32
 }
 
 fn fresh() -> Stored {

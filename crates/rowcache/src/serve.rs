@@ -19,7 +19,7 @@ use afterglow_cql::token::murmur3;
 use afterglow_engine::{Hit, Lookup, Peek};
 use bytes::Bytes;
 
-use crate::clock::Millis;
+use crate::clock::{Millis, seconds};
 use crate::entry::{ENDLESS, Origin, Row, Unit};
 use crate::gate::slot_of;
 use crate::policy::Policy;
@@ -321,7 +321,7 @@ impl<W> RowCache<W> {
     /// Every read under `exclusive` comes here, so a row without an end has its age by the same
     /// look at the clock. The shared word is written once a second.
     fn note_time(&self, now: Millis) {
-        let seconds = (now / 1_000) as u32;
+        let seconds = seconds(now);
         if self.recent.load(Ordering::Relaxed) != seconds {
             self.recent.store(seconds, Ordering::Relaxed);
         }

@@ -58,6 +58,16 @@ pub enum Invalidation {
     Everything,
 }
 
+impl Invalidation {
+    /// Whether it drops a whole table or more.
+    fn is_wide(&self) -> bool {
+        match self {
+            Invalidation::Table(_) | Invalidation::Everything => true,
+            Invalidation::Row(_) | Invalidation::Unit(_) | Invalidation::Partition(_) => false,
+        }
+    }
+}
+
 /// The newest schema, as far as writes need it.
 pub trait Tables {
     /// The gate of the table with this id; `None` if there is no such table (any more).
@@ -220,11 +230,7 @@ impl WriteScope {
 
     /// Whether it drops whole tables or more, and nothing else.
     fn is_wide(&self) -> bool {
-        let wide = |one: &Invalidation| match one {
-            Invalidation::Table(_) | Invalidation::Everything => true,
-            Invalidation::Row(_) | Invalidation::Unit(_) | Invalidation::Partition(_) => false,
-        };
-        !self.invalidations.is_empty() && self.invalidations.iter().all(wide)
+        !self.invalidations.is_empty() && self.invalidations.iter().all(Invalidation::is_wide)
     }
 
     /// Whether all of it changes the schema. Of a change that the database answers with no change,
@@ -571,13 +577,11 @@ impl WriteScope {
     /// Whether its tables' gates are closed for nothing but partitions that the database makes. No
     /// cached row is of their keys, and no client knows these before the write is acknowledged.
     pub fn only_makes_partitions(&self) -> bool {
-        let wide =
-            |one: &Invalidation| matches!(one, Invalidation::Table(_) | Invalidation::Everything);
         !self.tables.is_empty()
             && !self.everything
             && !self.doubtful
             && self.unknown.is_empty()
-            && !self.invalidations.iter().any(wide)
+            && !self.invalidations.iter().any(Invalidation::is_wide)
     }
 
     /// The cached rows to drop once the gates are closed.

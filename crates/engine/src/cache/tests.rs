@@ -306,23 +306,29 @@ fn kept(cache: &Cache) -> usize {
     (0..600u32).filter(is_there).count()
 }
 
+/// A cache on two devices, closed; how it is opened, and how many of its objects are kept.
+fn filled_on_two(dir: &TempDir) -> (Config, usize) {
+    let mut config = small(dir);
+    let device = |name| DeviceConfig { path: dir.path().join(name), size: 4 << 20 };
+    config.devices = ["first", "second"].map(device).to_vec();
+    let cache = Cache::open(config.clone()).expect("opens");
+    let ns = cache.namespace("test", written()).expect("opens");
+    for n in 0..600u32 {
+        let _ = ns.put(&n.to_le_bytes(), &[7; 1000], PutOptions::default());
+    }
+    drop((ns, cache.close(), cache));
+    let cache = Cache::open(config.clone()).expect("opens");
+    let all = kept(&cache);
+    drop((cache.close(), cache));
+    (config, all)
+}
+
 #[test]
 fn a_device_that_hangs_before_the_start_costs_its_share_and_holds_nobody_up() {
     for silent in [0, 1] {
         let dir = TempDir::new();
-        let mut config = small(&dir);
-        let paths = ["first", "second"].map(|name| dir.path().join(name));
-        let device = |path: &PathBuf| DeviceConfig { path: path.clone(), size: 4 << 20 };
-        config.devices = paths.iter().map(device).collect();
-        let cache = Cache::open(config.clone()).expect("opens");
-        let ns = cache.namespace("test", written()).expect("opens");
-        for n in 0..600u32 {
-            let _ = ns.put(&n.to_le_bytes(), &[7; 1000], PutOptions::default());
-        }
-        drop((ns, cache.close(), cache));
-        let cache = Cache::open(config.clone()).expect("opens");
-        let all = kept(&cache);
-        drop((cache.close(), cache));
+        let (config, all) = filled_on_two(&dir);
+        let paths: Vec<PathBuf> = config.devices.iter().map(|device| device.path.clone()).collect();
         let none = Cache::open_without(&config, &paths).map(drop);
         let is_silent = |e: &OpenError| matches!(e, OpenError::Device(DeviceError::Silent { .. }));
         assert!(none.as_ref().is_err_and(is_silent), "{none:?}");
@@ -469,18 +475,7 @@ fn a_journal_that_the_last_life_could_not_write_is_not_believed() {
 #[test]
 fn a_start_short_of_threads_is_refused_and_costs_no_device() {
     let dir = TempDir::new();
-    let mut config = small(&dir);
-    let device = |name| DeviceConfig { path: dir.path().join(name), size: 4 << 20 };
-    config.devices = ["first", "second"].map(device).to_vec();
-    let cache = Cache::open(config.clone()).expect("opens");
-    let ns = cache.namespace("test", written()).expect("opens");
-    for n in 0..600u32 {
-        let _ = ns.put(&n.to_le_bytes(), &[7; 1000], PutOptions::default());
-    }
-    drop((ns, cache.close(), cache));
-    let cache = Cache::open(config.clone()).expect("opens");
-    let all = kept(&cache);
-    drop((cache.close(), cache));
+    let (config, all) = filled_on_two(&dir);
     let mut refused = 0;
     for threads in 0..8 {
         device::answer::tests::limit_threads(threads);

@@ -52,8 +52,7 @@ pub fn inspect(data_dir: &Path, devices: &[PathBuf]) -> io::Result<Report> {
         Ok(Found::Ours(block)) if block.area > 0 => newest_checkpoint(path, block),
         _ => None,
     });
-    let newest = homes.max_by_key(|(header, ..)| header.sequence);
-    let newest = newest.map(|(header, tables, shown)| ((header, tables), shown));
+    let newest = homes.max_by_key(|((header, _), _)| header.sequence);
     let read = raw.as_ref().and_then(|raw| read_journal(&data_dir.join("journal"), raw).ok());
     let mapped = unfit_to_map(&data_dir).is_none();
     let unusable = look_at_area(&data_dir.join("journal"), mapped).err();
@@ -142,13 +141,11 @@ fn device(found: io::Result<Found>) -> DeviceState {
     }
 }
 
-fn newest_checkpoint(path: &Path, block: &Superblock) -> Option<(Header, Tables, Checkpoint)> {
+fn newest_checkpoint(path: &Path, block: &Superblock) -> Option<((Header, Tables), Checkpoint)> {
     let file = File::open(path).ok()?;
     let whole = |which| {
         let at = block.area_at(which);
-        let mut bytes = vec![0; BLOCK as usize];
-        file.read_exact_at(&mut bytes, at).ok()?;
-        let header = Header::decode(&bytes, &block.uuid, block.area)?;
+        let header = read_header(&file, block, which)?;
         // Its own checksum held, and still it may not make us reserve more memory than an area has
         // bytes.
         if header.tables_at().checked_add(header.tables_len)? > block.area {
@@ -176,7 +173,7 @@ fn newest_checkpoint(path: &Path, block: &Superblock) -> Option<(Header, Tables,
         records: sealed().map(|s| u64::from(s.records)).sum(),
         record_bytes: sealed().map(|s| u64::from(s.bytes)).sum(),
     };
-    Some((header, tables, shown))
+    Some(((header, tables), shown))
 }
 
 /// What a journal's header says, beside what is shown of it.
@@ -337,11 +334,16 @@ fn generation(path: &Path, block: &Superblock, n: u64, segment: u32) -> Option<u
 fn sequences(path: &Path, block: &Superblock) -> impl Iterator<Item = u64> {
     let file = File::open(path).ok().filter(|_| block.area > 0);
     let block = *block;
-    [0, 1].into_iter().filter_map(move |which| {
-        let mut bytes = vec![0; BLOCK as usize];
-        file.as_ref()?.read_exact_at(&mut bytes, block.area_at(which)).ok()?;
-        Some(Header::decode(&bytes, &block.uuid, block.area)?.sequence)
-    })
+    [0, 1]
+        .into_iter()
+        .filter_map(move |which| Some(read_header(file.as_ref()?, &block, which)?.sequence))
+}
+
+/// The header of the checkpoint in one of a device's areas.
+fn read_header(file: &File, block: &Superblock, which: u32) -> Option<Header> {
+    let mut bytes = vec![0; BLOCK as usize];
+    file.read_exact_at(&mut bytes, block.area_at(which)).ok()?;
+    Header::decode(&bytes, &block.uuid, block.area)
 }
 
 /// The latest second that any of the files tells of.

@@ -128,12 +128,18 @@ impl InRing {
     /// missed the write, and no gate was closed. So all behind the gates is dropped, also where the
     /// write itself drops nothing: the absence of a row that it made may be cached. The client has
     /// not heard of it yet.
-    fn own_after(&self, own: Option<WriteInFlight>, answered: Answered) -> Option<WriteInFlight> {
+    /// `newest` is the schema now, `replaced` what took the names of the write's tables.
+    fn own_after(
+        &self,
+        own: Option<WriteInFlight>,
+        answered: Answered,
+        newest: &Index,
+        replaced: &WriteScope,
+    ) -> Option<WriteInFlight> {
         if own.is_some() || answered == Answered::Refused {
             return own;
         }
-        let newest = self.shared.newest.of(&self.request.client().reactor_state.front_end.schema);
-        let may_have = !self.touched.replaced(&*newest).is_empty() || self.has_own_copies(&newest);
+        let may_have = !replaced.is_empty() || self.has_own_copies(newest);
         may_have.then(|| self.begin_own(&self.touched.clone().with_all_behind_gates()))
     }
 
@@ -156,7 +162,9 @@ impl InRing {
         }
         let answer = self.request.call().await;
         let answered = answered(&answer, &self.touched);
-        let own = self.own_after(own, answered);
+        let newest = self.shared.newest.of(&self.request.client().reactor_state.front_end.schema);
+        let replaced = self.touched.replaced(&*newest);
+        let own = self.own_after(own, answered, &newest, &replaced);
         let InRing { shared, request, touched, mut weak, .. } = self;
         weak |= request.went_far();
         in_vain::note(&request, &touched, &answer, closed);
@@ -165,7 +173,6 @@ impl InRing {
         }
         // The rows' owners dropped them before the write was sent, and none knows of all writes.
         count_outcome(&request, &touched, answered, RowOutcome::Dropped, false);
-        let newest = shared.newest.of(&request.client().reactor_state.front_end.schema);
         if let Some(change) = answer.as_ref().ok().and_then(schema_change) {
             doubt_map(&shared, &change);
             weaken_replicated(&shared, &change, &newest);
@@ -174,7 +181,6 @@ impl InRing {
             .conditional
             .then(|| serial::Inquiry::of(&shared, &request, &touched, answered, &newest))
             .flatten();
-        let replaced = touched.replaced(&*newest);
         let own = own.map(|mut own| {
             if weak {
                 own.weaken();
