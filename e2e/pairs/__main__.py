@@ -36,6 +36,8 @@ def main():
     parent = ROOT / "target" / "scratch"
     parent.mkdir(parents=True, exist_ok=True)
     dear, how = [], {"secured": ("after",)} if options.tls else {}
+    if options.rate:
+        how["rate"] = options.rate
     for name in options.cases.split(","):
         module, kind = CASES[name]
         with (
@@ -77,11 +79,19 @@ def parse():
     parser.add_argument(
         "--tls", action="store_true", help="clients of the program of now come over TLS (CQL only)"
     )
+    parser.add_argument(
+        "--rate",
+        type=int,
+        help="requests a second, in equal distances (CQL only; default: as fast as answers come)",
+    )
     options = parser.parse_args()
     if unknown := set(options.cases.split(",")) - CASES.keys():
         parser.error(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
-    if options.tls and any(CASES[name][0] is not cql for name in options.cases.split(",")):
-        parser.error("--tls is for the front end of CQL: add --cases cql-hits,cql-passing")
+    if options.rate is not None and options.rate < 1:
+        parser.error(f"--rate {options.rate} sends nothing: give 1 or more a second")
+    for word, given in (("--tls", options.tls), ("--rate", options.rate)):
+        if given and any(CASES[name][0] is not cql for name in options.cases.split(",")):
+            parser.error(f"{word} is for the front end of CQL: add --cases cql-hits,cql-passing")
     return options
 
 

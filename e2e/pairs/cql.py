@@ -18,10 +18,11 @@ POLICIES = {"hits": "*.*=exclusive", "passing": "*.*=off"}
 
 
 @contextlib.contextmanager
-def measured(kind, programs, folder, seconds, secured=()):
+def measured(kind, programs, folder, seconds, secured=(), rate=None):
     """Starts each program before a loaded database of its own. Gives a function that measures one
     run of a program, by its name and the number of the run. `secured`: the names of those whose
-    clients come over TLS.
+    clients come over TLS. `rate`: requests a second in equal distances; None for as fast as answers
+    come. Then the program that answers faster is asked more, and finds fewer requests at once.
     """
     with contextlib.ExitStack() as stack:
         servers, trust = {}, dict.fromkeys(programs, ())
@@ -51,8 +52,9 @@ def measured(kind, programs, folder, seconds, secured=()):
             server, file = servers[name], folder / f"{kind}-{name}-{number}.json"
             load = ("--distribution", "uniform", "--connections", 4, "--seed", number + 1)
             times = ("--warmup", "0s", "--duration", f"{seconds}s")
+            held = ("--rate", rate) if rate else ()
             before = cpu_microseconds(server.pid)
-            words = ("--hosts", server.contact, *trust[name], *ROWS.words, *load, *times)
+            words = ("--hosts", server.contact, *trust[name], *ROWS.words, *load, *times, *held)
             (result,) = together([(file, words)])
             spent = cpu_microseconds(server.pid) - before
             return Cost(spent / result["operations"], result["per_second"])

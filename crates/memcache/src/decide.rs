@@ -3,7 +3,7 @@
 
 use crate::action::{Action, Arithmetic, Delete, Get, Mode, Store};
 use crate::number;
-use crate::ttl::{NEVER, expiry_of};
+use crate::ttl::{NEVER, PAST, expiry_of};
 use crate::value::NewValue;
 
 /// An object as it is.
@@ -178,6 +178,13 @@ impl<'a> Decision<'a> {
         Decision { change: Change::None, outcome }
     }
 
+    /// Whoever takes an object away is told that there is none, and it is removed all the same. A
+    /// lookup that finds nothing does not show that flash has nothing: an eviction leaves the bytes
+    /// where they are, and a restart after a crash may find them.
+    fn gone() -> Self {
+        Decision { change: Change::Remove, outcome: Outcome::Missing }
+    }
+
     fn store(item: NewItem<'a>) -> Self {
         let outcome = Outcome::Stored { cas: 0, size: item.value.len() };
         Decision { change: Change::Put(item), outcome }
@@ -223,7 +230,12 @@ fn read<'a>(get: &Get, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
 }
 
 fn vivify<'a>(get: &Get, now: u64) -> Decision<'a> {
-    let Some(ttl) = get.vivify else { return Decision::nothing(Outcome::Missing) };
+    let Some(ttl) = get.vivify else {
+        return match get.touch.map(|ttl| expiry_of(ttl, now)) {
+            Some(PAST) => Decision::gone(),
+            _ => Decision::nothing(Outcome::Missing),
+        };
+    };
     let ttl = get.touch.filter(|_| !get.vivify_last).unwrap_or(ttl);
     let (item, expiry) = (Item::default(), expiry_of(ttl, now));
     let new = NewItem { expiry, token_sent: true, cas: NewCas::Fresh, ..kept(item) };
@@ -290,7 +302,7 @@ fn joined<'a>(old: &Item<'a>, store: &Store<'_>, order: [&'a [u8]; 2]) -> NewVal
 }
 
 fn remove<'a>(delete: &Delete, old: Option<Item<'a>>, now: u64) -> Decision<'a> {
-    let Some(item) = old else { return Decision::nothing(Outcome::Missing) };
+    let Some(item) = old else { return Decision::gone() };
     if delete.cas.is_some_and(|cas| cas != item.cas) {
         return Decision::nothing(Outcome::Exists);
     }

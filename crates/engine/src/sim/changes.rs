@@ -17,7 +17,7 @@ fn decide(kind: Kind, found: Option<&Hit>, fresh: SimObject) -> (Change, Option<
     let value = || Bytes::from(fresh.value());
     let put = || (Change::Put { value: value(), options: put_options(fresh) }, Some(fresh));
     match (kind, found) {
-        (Kind::Add, Some(_)) | (Kind::Touch | Kind::Remove, None) => (Change::Keep, None),
+        (Kind::Add, Some(_)) | (Kind::Touch, None) => (Change::Keep, None),
         (Kind::Add, None) | (Kind::Put, _) => put(),
         (Kind::Value, None) => {
             let new = SimObject { expiry: 0, group: 0, slot: 0, ..fresh };
@@ -30,7 +30,8 @@ fn decide(kind: Kind, found: Option<&Hit>, fresh: SimObject) -> (Change, Option<
         (Kind::Touch, Some(_)) => {
             (Change::Touch(fresh.expiry), Some(SimObject { serial: 0, ..fresh }))
         }
-        (Kind::Remove, Some(_)) => (Change::Remove, None),
+        // Also of what was not found: it may be on flash still.
+        (Kind::Remove, _) => (Change::Remove, None),
     }
 }
 

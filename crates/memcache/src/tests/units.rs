@@ -2,6 +2,8 @@
 //! than the recorded one.
 
 use super::server::Server;
+use crate::action::{Action, Delete, Get};
+use crate::decide::{Change, Outcome, decide};
 use crate::decoder::{Decoded, Decoder, Parting};
 use crate::request::Request;
 use crate::text;
@@ -296,4 +298,24 @@ fn a_part_that_comes_again_hides_no_line_behind_it() {
         requests.push(text.split('(').next().unwrap().to_owned());
     }
     assert_eq!(requests, ["Begin", "Part", "Part", "End", "Request", "Request"]);
+}
+
+/// What is not found may be on flash all the same.
+#[test]
+fn what_is_not_found_is_removed_by_whatever_takes_it_away() {
+    let delete = |delete| Action::Delete(delete);
+    let touch = |ttl| Action::Get(Get { touch: Some(ttl), ..Get::default() });
+    let removals = [
+        delete(Delete::default()),
+        delete(Delete { cas: Some(1), ..Delete::default() }),
+        delete(Delete { mark_stale: true, touch: Some(30), ..Delete::default() }),
+        touch(-1),
+    ];
+    for action in removals {
+        let decision = decide(&action, None, 1_800_000_000);
+        assert_eq!((decision.change, decision.outcome), (Change::Remove, Outcome::Missing));
+    }
+    let action = touch(30);
+    let decision = decide(&action, None, 1_800_000_000);
+    assert_eq!((decision.change, decision.outcome), (Change::None, Outcome::Missing));
 }

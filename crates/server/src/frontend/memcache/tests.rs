@@ -34,6 +34,7 @@ mod clocks;
 mod dumps;
 mod hold_ups;
 mod large;
+mod removals;
 mod room;
 mod watches;
 

@@ -30,7 +30,7 @@ pub(super) struct Large {
 }
 
 impl Large {
-    fn new(durability: Durability) -> Self {
+    pub(super) fn new(durability: Durability) -> Self {
         let mut large = Self::unopened(durability);
         large.start();
         large
@@ -67,7 +67,7 @@ impl Large {
     }
 
     /// Ends it, as the process does that is asked to, or as one that dies.
-    fn stop(&mut self, clean: bool) {
+    pub(super) fn stop(&mut self, clean: bool) {
         let Some((cache, front_end, reactors)) = self.open.take() else { return };
         assert!(front_end.drain(TIMEOUT));
         if clean {
@@ -180,7 +180,7 @@ impl Client {
         Some(value)
     }
 
-    fn ask(&mut self, line: &str) -> String {
+    pub(super) fn ask(&mut self, line: &str) -> String {
         self.send(&format!("{line}\r\n"));
         self.line()
     }
