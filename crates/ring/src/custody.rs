@@ -160,12 +160,12 @@ impl Custody {
     }
 
     /// The gates are kept beside the rows, and not known here. The next owner of a shard must not
-    /// rely on them; nor may the shard be filled while a hold that is lost stands for a permit.
+    /// rely on them. Nor may a shard be filled while permits of the process before may be valid: a
+    /// write of partitions that the database makes leaves no gate closed behind, and its writer may
+    /// acknowledge it without a DROP until then.
     fn resume(&mut self, now: Time, config: &Config) {
         for shard in self.held.keys() {
             self.unseen.note(*shard, now + config.intent());
-        }
-        for shard in self.weak.keys() {
             self.unseen.close(*shard, now + config.stretched(config.lease));
         }
     }
@@ -453,12 +453,17 @@ impl Custody {
         self.weak.get(&shard).is_some_and(|until| *until > now)
     }
 
+    /// Where gates are kept beside the rows, a write of everything closes those of the tables that
+    /// it touches, and they know how long. The gate of everything here would close all tables: for
+    /// a hold if the outcome is unknown, and for an intent if the writer is killed.
     fn may_fill(&self, shard: u16, token: i64, now: Time) -> bool {
-        let is_closed = match self.weak_fills {
-            true => self.unseen.is_closed(shard, now),
-            false => self.is_weak(shard, now),
-        };
-        self.gates.is_open(token, now) && !is_closed
+        match self.weak_fills {
+            true => {
+                self.gates.is_open_for(Scope::Token(token), now)
+                    && !self.unseen.is_closed(shard, now)
+            }
+            false => self.gates.is_open(token, now) && !self.is_weak(shard, now),
+        }
     }
 
     /// Under which epoch a row that was missed may be filled now, and whether it may live for a

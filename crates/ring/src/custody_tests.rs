@@ -148,6 +148,20 @@ fn a_shard_that_moves_while_everything_may_be_written_is_not_filled_until_the_pe
     assert_eq!(fills(&new, TOKEN, config.stretched(config.lease)), Some(true));
 }
 
+/// A TRUNCATE of one table, or one INSERT of a row whose key the database makes.
+#[test]
+fn a_write_of_everything_closes_no_fills_where_the_rows_have_gates_of_their_own() {
+    for weak_fills in [true, false] {
+        let (config, mut rows) = (Config { weak_fills, ..beside_rows() }, crate::sim::rows());
+        let mut old = owner_with_a_write(Scope::All, &config, &mut rows);
+        let fills = |old: &Custody, now| old.fill_terms(&map(), OLD, TOKEN, now).is_some();
+        assert_eq!(fills(&old, 0), weak_fills, "its writer may be dead for an intent");
+        old.end(key(1), Outcome::Unknown, (0, &config), &mut rows);
+        assert_eq!(fills(&old, 0), weak_fills, "its outcome is unknown for a hold");
+        assert!(fills(&old, config.stretched(config.hold)));
+    }
+}
+
 #[test]
 fn the_next_owner_hears_of_a_write_that_its_fills_may_miss() {
     let config = beside_rows();
@@ -352,8 +366,10 @@ fn the_next_owner_takes_shards_of_a_restarted_one_for_weak() {
     let kept = Kept { ring: RING, shards: vec![(0, 1, 0)] };
     let mut old = Custody::restore(Durable::keep(kept), 0, &config, &mut crate::sim::rows());
     adopt(&mut old, &map(), None, OLD, &config);
-    let terms = old.fill_terms(&map(), OLD, TOKEN, 0);
-    assert_eq!(terms.map(|terms| terms.weak), Some(false));
+    let terms = |now| old.fill_terms(&map(), OLD, TOKEN, now).map(|terms| terms.weak);
+    let ended = config.stretched(config.lease);
+    assert_eq!(terms(ended - 1), None, "permits of the process before may be valid");
+    assert_eq!(terms(ended), Some(false));
     let new = heir(&mut old, &config);
     assert_eq!(fills(&new, TOKEN, config.hold), Some(true));
     assert_eq!(fills(&new, TOKEN, 2 * config.hold), Some(false));

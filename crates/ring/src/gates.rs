@@ -88,10 +88,12 @@ impl Gates {
 
     /// Whether a fill may begin.
     pub fn is_open(&self, token: i64, now: Time) -> bool {
-        [Scope::Token(token), Scope::All]
-            .iter()
-            .filter_map(|scope| self.gates.get(scope))
-            .all(|gate| gate.writes == 0 && gate.held <= now)
+        [Scope::Token(token), Scope::All].into_iter().all(|scope| self.is_open_for(scope, now))
+    }
+
+    /// Whether the gate of this scope alone is open.
+    pub fn is_open_for(&self, scope: Scope, now: Time) -> bool {
+        self.gates.get(&scope).is_none_or(|gate| gate.writes == 0 && gate.held <= now)
     }
 
     /// Whether no write has begun since the fill with this stamp.

@@ -40,6 +40,8 @@ pub trait Rows {
     /// Nobody has said how a write has ended, and its permit has run out. A plain write can no
     /// longer be applied. Comes for no write that has not begun.
     fn run_out(&mut self, write: PermitKey);
+    /// Time passes. A permit that was given `valid` ago has ended on its writer's clock too.
+    fn tick(&mut self, _now: Time, _valid: Time) {}
     /// A write is over, and its rows are forgotten. `weak`: a quorum read may miss it.
     fn forget(&mut self, body: WriteBody<'_>, weak: bool);
     /// Forgets all rows.

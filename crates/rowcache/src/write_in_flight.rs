@@ -427,13 +427,23 @@ impl<W> WriteInFlight<W> {
         };
         self.gates.iter().for_each(|scope| self.cache.gates.end_write(scope, settled));
         self.cache.intent_log.settle(&self.intents, settled);
-        let settled = match settled {
+        self.end_made(match settled {
             Settled::Unknown { .. } => Settled::Weak { until },
             told => told,
-        };
-        let (gates, intents) = &self.made;
+        });
+    }
+
+    /// Ends the part that is of partitions which the database makes: who has found one by a scan
+    /// may fill again, and what fills may have missed lives for a short time.
+    pub fn weaken_made(&mut self) {
+        let until = self.cache.clock.now() + self.cache.hold.as_millis() as Millis;
+        self.end_made(Settled::Weak { until });
+    }
+
+    fn end_made(&mut self, settled: Settled) {
+        let (gates, intents) = std::mem::take(&mut self.made);
         gates.iter().for_each(|scope| self.cache.gates.end_write(scope, settled));
-        self.cache.intent_log.settle(intents, settled);
+        self.cache.intent_log.settle(&intents, settled);
     }
 
     /// Its rows are dropped now: from here on its intents say so. A restart need not drop all.

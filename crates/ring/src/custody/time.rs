@@ -19,6 +19,7 @@ impl Custody {
         for key in self.permits.expire(now, &mut self.gates) {
             rows.run_out(key);
         }
+        rows.tick(now, config.stretched(config.lease));
         self.gates.tidy(now);
         if self.gates.count() > config.holds {
             self.hold_whole_shards(now, config);

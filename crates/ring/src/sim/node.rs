@@ -48,8 +48,12 @@ fn with_bound(row: Option<&Vec<u8>>, bound: Time) -> Vec<u8> {
 pub struct SimRows {
     pub rows: BTreeMap<i64, CachedRow>,
     granted: BTreeMap<PermitKey, Vec<Scope>>,
-    /// What was granted by processes that have died, each with its end.
+    /// What was granted by processes that have died, and what was written to everything with an
+    /// unknown outcome; each with its end.
     held: Vec<(Scope, Time)>,
+    /// How long a write of everything is held whose outcome is unknown, where its gates are the
+    /// rows' own: see [`Config::weak_fills`](crate::Config::weak_fills).
+    pub hold: Option<Time>,
     /// On the instance's clock.
     pub now: Time,
     /// Nothing is served or cached, because of the settings.
@@ -74,10 +78,17 @@ impl SimRows {
         }
     }
 
-    /// Whether an earlier process has granted a write to this token that may still be applied.
+    /// Whether an earlier process has granted a write to this token that may still be applied, or
+    /// the rows' own gate of everything is closed.
     pub fn holds(&self, token: i64) -> bool {
         let touches = |scope: &Scope| matches!(scope, Scope::All) || *scope == Scope::Token(token);
+        let is_written = || self.granted.values().flatten().any(|scope| *scope == Scope::All);
         self.held.iter().any(|(scope, until)| *until > self.now && touches(scope))
+            || self.hold.is_some() && is_written()
+    }
+
+    fn ended(&mut self, write: PermitKey) -> Vec<Scope> {
+        self.granted.remove(&write).expect("a write ends that has begun")
     }
 }
 
@@ -121,12 +132,18 @@ impl Rows for SimRows {
         self.granted.entry(write).or_default().extend(body.scopes);
     }
 
-    fn end(&mut self, write: PermitKey, _: Outcome) {
-        assert!(self.granted.remove(&write).is_some(), "a write ends that has not begun");
+    fn end(&mut self, write: PermitKey, outcome: Outcome) {
+        let scopes = self.ended(write);
+        if let Some(hold) = self.hold
+            && matches!(outcome, Outcome::Unknown | Outcome::Decided)
+            && scopes.contains(&Scope::All)
+        {
+            self.held.push((Scope::All, self.now + hold));
+        }
     }
 
     fn run_out(&mut self, write: PermitKey) {
-        self.end(write, Outcome::Unknown);
+        self.ended(write);
     }
 
     fn forget(&mut self, body: WriteBody<'_>, _: bool) {

@@ -285,6 +285,7 @@ impl World {
         let source = &mut self.random;
         let mut random = || (u128::from(source.next()) << 64) | u128::from(source.next());
         node.rows.now = node.clock(self.now);
+        node.rows.hold = self.config.weak_fills.then(|| self.config.stretched(self.config.hold));
         let mut io = Io {
             now: node.rows.now,
             rows: &mut node.rows,

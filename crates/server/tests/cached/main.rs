@@ -35,6 +35,7 @@ mod ring_failures;
 mod ring_life;
 mod ring_remade;
 mod ring_schema;
+mod ring_wide;
 mod ring_world;
 mod several;
 mod silent;

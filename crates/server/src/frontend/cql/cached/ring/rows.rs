@@ -20,6 +20,9 @@ pub struct RingRows {
     cache: Arc<RowCache>,
     newer: Newer,
     granted: BTreeMap<PermitKey, WriteInFlight>,
+    /// Of these, writes of nothing but partitions that the database makes: when the permit has
+    /// ended for certain, once time has passed.
+    made: BTreeMap<PermitKey, Option<Time>>,
     /// A write has dropped more than its scopes say.
     dropped_more: bool,
 }
@@ -27,7 +30,13 @@ pub struct RingRows {
 impl RingRows {
     /// No write is granted yet.
     pub fn new(cache: Arc<RowCache>, newer: Newer) -> RingRows {
-        RingRows { cache, newer, granted: BTreeMap::new(), dropped_more: false }
+        RingRows {
+            cache,
+            newer,
+            granted: BTreeMap::new(),
+            made: BTreeMap::new(),
+            dropped_more: false,
+        }
     }
 
     /// Whether a write has dropped more than its scopes say, since this was last asked: it was
@@ -70,13 +79,18 @@ impl Rows for RingRows {
     }
 
     fn begin(&mut self, write: PermitKey, body: WriteBody<'_>) {
+        let (scope, dead_after) = read_detail(body.detail);
+        if scope.only_makes_partitions() {
+            self.made.insert(write, None);
+        }
         if !self.granted.contains_key(&write) {
-            let begun = self.begin_write(read_detail(body.detail), false);
+            let begun = self.begin_write((scope, dead_after), false);
             self.granted.insert(write, begun);
         }
     }
 
     fn end(&mut self, write: PermitKey, outcome: Outcome) {
+        self.made.remove(&write);
         let Some(mut begun) = self.granted.remove(&write) else { return };
         if outcome == Outcome::Weak {
             begun.weaken();
@@ -91,9 +105,24 @@ impl Rows for RingRows {
     }
 
     fn run_out(&mut self, write: PermitKey) {
+        self.made.remove(&write);
         if let Some(begun) = self.granted.remove(&write) {
             begun.run_out();
         }
+    }
+
+    /// Its writer may be dead, and nobody says how the write has ended. Once its permit has ended
+    /// nobody is told of the new rows unless this owner is asked again. So their tables are weak
+    /// from then on, instead of closed for an intent.
+    fn tick(&mut self, now: Time, valid: Time) {
+        let (made, granted) = (&mut self.made, &mut self.granted);
+        made.retain(|write, end| {
+            let is_over = now >= *end.get_or_insert(now + valid);
+            if is_over && let Some(begun) = granted.get_mut(write) {
+                begun.weaken_made();
+            }
+            !is_over
+        });
     }
 
     /// The write was sent under another owner's gates, and its answer came too late for them. So a
@@ -114,11 +143,13 @@ impl Rows for RingRows {
 mod tests {
     use std::time::Duration;
 
+    use afterglow_cql::plan::Target;
     use afterglow_cql::schema::Schema;
     use afterglow_ring::{Identity, Incarnation, MemberId, Scope};
     use afterglow_rowcache::gate::Join;
     use afterglow_rowcache::intents::words::NEVER;
     use afterglow_rowcache::serve::CachePermission;
+    use afterglow_rowcache::tables::Index;
 
     use super::*;
     use crate::frontend::cql::cached::testing::{keyed, open, open_holding, read_of};
@@ -193,5 +224,42 @@ mod tests {
             assert!(!rows.has_dropped_more(), "it is said once");
             rows.end(PermitKey { process, number }, Outcome::Settled);
         }
+    }
+
+    /// Its writer was killed. An intent is hours; nothing of the table would be cached meanwhile.
+    #[test]
+    fn what_makes_rows_closes_their_table_for_no_longer_than_its_permit_is_valid() {
+        const VALID: Time = 1_500;
+        let directory = tempfile::tempdir().unwrap();
+        let (_engine, cached) = open(directory.path());
+        let cache = cached.router.shared().cache.clone();
+        let schema = Schema::of_tables([keyed("t", 7)]);
+        let (plan, key) = read_of(&schema, "t");
+        let process = Identity { id: MemberId(1), incarnation: Incarnation(1) };
+        let mut rows = RingRows::new(cache.clone(), Box::new(|_| WriteScope::default()));
+        let mut scope = WriteScope::default();
+        let made = Target::NewPartition(plan.table.id);
+        scope.add_target(&made, &|_| None, &Index::of(Arc::new(schema)));
+        assert!(scope.only_makes_partitions());
+        let (scopes, detail) = ([Scope::All], detail(&scope, 0));
+        let write = PermitKey { process, number: 1 };
+        let permission = CachePermission::Exclusive { claim: 9 };
+        let fills = || {
+            let joined = cache.join(&plan.table, &key, permission, || unreachable!());
+            matches!(joined, Join::Lead(_))
+        };
+        rows.begin(write, WriteBody { scopes: &scopes, detail: &detail });
+        rows.tick(0, VALID);
+        // A later question gives the permit anew.
+        rows.begin(write, WriteBody { scopes: &scopes, detail: &detail });
+        for now in [VALID, 2 * VALID - 1] {
+            rows.tick(now, VALID);
+            assert!(!fills(), "its writer may acknowledge it at {now}");
+        }
+        rows.tick(2 * VALID, VALID);
+        assert!(fills());
+        // Its end may come all the same.
+        rows.end(write, Outcome::Settled);
+        assert!(fills() && rows.made.is_empty() && rows.granted.is_empty());
     }
 }
