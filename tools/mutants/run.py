@@ -125,6 +125,7 @@ HISTORIES = {
         "cql::cached::ring::serve::tests",
         "cql::cached::ring::unconfirmed::tests",
         "cql::cached::router::tests",
+        "cql::cached::schema_change::tests",
         "cql::cached::unheard::tests",
         "cql::client::budget::tests",
         "cql::cluster::idle_users::tests",

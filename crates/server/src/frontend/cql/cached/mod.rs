@@ -51,6 +51,7 @@ mod setup;
 mod slice;
 mod sought;
 mod state;
+mod tell;
 #[cfg(test)]
 mod testing;
 mod times;

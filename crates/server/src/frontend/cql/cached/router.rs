@@ -147,6 +147,7 @@ impl Router for CachedRouter {
         schema_change::weaken_lagging(&self.shared, before, now);
         schema_change::settle_changed(&self.shared, before, now);
         schema_change::note_tables(&self.shared, now);
+        schema_change::tell_of_remade(&self.shared, before, now);
     }
 
     fn schema_found(&self, found: &Schema, version: Option<String>) {

@@ -7,6 +7,7 @@ use afterglow_cql::frame::Envelope;
 use afterglow_cql::plan::{SchemaView, TableSchema};
 use afterglow_cql::response::{Response, ResultBody, SchemaChange, SchemaTarget};
 use afterglow_cql::schema::Schema;
+use afterglow_ring::WriteResult;
 use afterglow_rowcache::tables::Index;
 use afterglow_rowcache::write_scope::{Tables, WriteScope};
 use uuid::Uuid;
@@ -14,6 +15,7 @@ use uuid::Uuid;
 use super::super::parsed;
 use super::changed_table::ChangedTable;
 use super::state::CachedState;
+use super::tell::tell_until_all_know;
 
 /// The change of the schema that an answer tells of.
 pub(super) fn schema_change(answer: &Envelope) -> Option<SchemaChange<'_>> {
@@ -81,6 +83,30 @@ pub(super) fn forget_appeared(shared: &CachedState, before: &Schema, now: &Schem
     if !dropped.is_empty() {
         shared.cache.forget(&dropped);
     }
+}
+
+/// Tables that were made again under a name of the last snapshot. A write that was planned here for
+/// the one before may have changed rows of the new one, whose owners it did not ask: their keys may
+/// be others. It was answered before this member knew. So all owners drop these tables once more.
+pub(super) fn tell_of_remade(shared: &CachedState, before: &Schema, now: &Schema) {
+    let remade = remade(before, now);
+    if let Some(ring) = shared.ring.get().filter(|_| !remade.is_empty()) {
+        let ring = ring.clone();
+        compio::runtime::spawn(async move {
+            tell_until_all_know(&ring, &remade, WriteResult::Done).await;
+        })
+        .detach();
+    }
+}
+
+fn remade(before: &Schema, now: &Schema) -> WriteScope {
+    let mut remade = WriteScope::default();
+    let is_remade = |table: &&Arc<TableSchema>| {
+        let then = before.table(&table.keyspace, &table.name);
+        !table.system && then.is_some_and(|then| then.id != table.id)
+    };
+    now.tables().filter(is_remade).for_each(|table| remade.add_table(table));
+    remade
 }
 
 /// Notes for the next run which tables this snapshot has, before it is the newest: from then on
@@ -277,4 +303,20 @@ pub(super) fn with_user_types(keyspace: &str, schema: &Schema) -> WriteScope {
     let tables = schema.tables().filter(|table| table.keyspace == keyspace);
     tables.filter(|table| table.has_user_types()).for_each(|table| scope.add_table(table));
     scope
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::keyed;
+    use super::*;
+
+    #[test]
+    fn a_table_made_again_is_told_of_and_no_other() {
+        let before = Schema::of_tables([keyed("same", 1), keyed("made", 2), keyed("gone", 3)]);
+        let now = Schema::of_tables([keyed("same", 1), keyed("made", 4), keyed("new", 5)]);
+        let mut expected = WriteScope::default();
+        expected.add_table(&keyed("made", 4));
+        assert_eq!(remade(&before, &now), expected);
+        assert!(remade(&Schema::default(), &now).is_empty(), "nothing was planned before");
+    }
 }

@@ -22,6 +22,7 @@ use super::outcome::{answered, count_outcome};
 use super::ring::{Admission, Ring, RingWrite, Verdict};
 use super::schema_change::{doubt_map, schema_change, weaken_replicated};
 use super::state::CachedState;
+use super::tell::{tell_owners, tell_until_all_know};
 use super::{WriteInFlight, in_vain, serial};
 use crate::frontend::cql::{Later, Request};
 use crate::metrics::Path;
@@ -227,19 +228,9 @@ async fn widen(ring: &Arc<Ring>, replaced: WriteScope, result: WriteResult) -> V
         return Verdict::Acknowledged;
     }
     let ring = ring.clone();
-    compio::runtime::spawn(async move {
-        while !tell_owners(&ring, &replaced, result).await {
-            compio::time::sleep(TELL_AGAIN).await;
-        }
-    })
-    .detach();
+    compio::runtime::spawn(async move { tell_until_all_know(&ring, &replaced, result).await })
+        .detach();
     Verdict::Unknown
-}
-
-/// Has the owners drop what a write may have touched that has ended so. Whether all have.
-async fn tell_owners(ring: &Arc<Ring>, touched: &WriteScope, result: WriteResult) -> bool {
-    let mut write = RingWrite::begin(ring, touched, 0);
-    write.permitted().await && write.finish(result).await == Verdict::Acknowledged
 }
 
 /// Why no write may be sent, if none may.
@@ -254,8 +245,6 @@ fn refusal(admission: Admission) -> Option<&'static str> {
 
 /// A write waits no longer for the database to say whether anybody else caches its rows.
 const KNOWN_WITHIN: Duration = Duration::from_secs(5);
-/// Between two tries to tell an owner of a write.
-const TELL_AGAIN: Duration = Duration::from_secs(1);
 /// Between two looks at whether a write may be sent.
 const POLL: Duration = Duration::from_millis(50);
 
