@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use afterglow_cql::plan::{Plan, ReadPlan, RowKey, TableSchema, analyse};
+use afterglow_cql::plan::{Plan, ReadPlan, RowKey, TableSchema, Target, analyse};
 use afterglow_cql::schema::Schema;
 use afterglow_cql::statement::parse;
 use afterglow_cql::token::murmur3;
@@ -63,6 +63,13 @@ impl Catalog {
             let Plan::Write(write) = &plan else { panic!("{text} is a write") };
             scope.add(write, &|_| None, &self.index);
         }
+        scope
+    }
+
+    /// What a write touches that makes a row whose key the database makes.
+    pub fn made(&self) -> WriteScope {
+        let mut scope = WriteScope::default();
+        scope.add_target(&Target::NewPartition(self.rows[0].table().id), &|_| None, &self.index);
         scope
     }
 

@@ -1,5 +1,7 @@
 //! What happens to machines and links, and how it ends.
 
+use afterglow_ring::Time;
+
 use super::machine::Lost;
 use super::plan::{MS, Mishap, Whom};
 use super::process::Input;
@@ -70,12 +72,19 @@ impl SimWorld {
                 };
                 let Some(through) = others.into_iter().find(is_fit) else { return };
                 (self.late_write, self.writer) = (time, through);
-                self.unwritten = self.unwritten.max(self.now + time + 3_500 * MS);
+                let is_made = self.unwritten == Time::MAX;
+                let until = self.now + time + 3_500 * MS;
+                self.unwritten = if is_made { until } else { self.unwritten.max(until) };
                 let client = self.oracle.writes(through, vec![0], false);
-                self.input(through, Input::Write(client, vec![0]));
+                let write =
+                    if is_made { Input::Make(client) } else { Input::Write(client, vec![0]) };
+                self.input(through, write);
             }
             Mishap::SlowFill(time) => {
                 let Some(at) = self.number_of(Whom::Owner) else { return };
+                if self.unread == Time::MAX {
+                    return;
+                }
                 self.slow_fill = time;
                 let until = self.now + time + 200 * MS;
                 self.unwritten = self.unwritten.max(until);

@@ -195,6 +195,9 @@ impl SimWorld {
         let stamp = self.stamp;
         let weak = self.oracle.sent(client, stamp);
         self.say(|| format!("m{at} sends write {stamp} of {rows:?}"));
+        if rows == [0] && self.unread == Time::MAX {
+            self.unread = 0; // its key is made now, and clients may find it
+        }
         let life = self.nodes[at].life;
         if self.fails(slow / 8) {
             let then = self.now + self.random.between(1, 900) * MS;

@@ -32,6 +32,9 @@ pub struct RunPlan {
     pub faults: Vec<(Time, Mishap)>,
     /// The latest that a write comes to a replica after it was sent.
     pub latest: Time,
+    /// The database makes the key of the first row. The first late write makes it. Nobody else
+    /// writes it before, and nobody reads it before that is sent.
+    pub made: bool,
 }
 
 /// In thousandths.
@@ -232,7 +235,16 @@ pub fn plan_of(seed: u64) -> RunPlan {
         };
         faults.extend(scene.into_iter().map(|(after, fault)| (begins + after, fault)));
     }
-    faults.sort_by_key(|(at, _)| *at);
     let (rows, end) = (random.between(2, 5) as usize, heal + CALM);
-    RunPlan { seed, members, config, rows, rates, heal, end, faults, latest }
+    // Drawn apart, so that other seeds have the runs of before.
+    let apart = &mut SimRandom::new(!seed);
+    let made = apart.permille(150);
+    if made {
+        let begins = apart.between(3_000 * MS, heal);
+        let through = apart.below(members as u64) as usize;
+        let scene = moved_write(apart, (config.lease, latest), through);
+        faults.extend(scene.into_iter().map(|(after, fault)| (begins + after, fault)));
+    }
+    faults.sort_by_key(|(at, _)| *at);
+    RunPlan { seed, members, config, rows, rates, heal, end, faults, latest, made }
 }

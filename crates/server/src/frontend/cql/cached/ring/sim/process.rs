@@ -61,6 +61,8 @@ pub enum Input {
     Read(u64, usize),
     /// A client wants to write rows.
     Write(u64, Vec<usize>),
+    /// A client wants to make the first row, whose key the database makes.
+    Make(u64),
     /// The question of this number is given up, which went to that old owner if it is a PULL.
     GiveUp(u64, Option<MemberId>),
     /// The operator has it leave.
@@ -162,7 +164,12 @@ impl Process {
             Input::Written(waits, result) => drop(waits.send(result)),
             Input::Read(client, row) => self.tasks.push(Box::pin(hands.client_reads(client, row))),
             Input::Write(client, rows) => {
-                self.tasks.push(Box::pin(hands.client_writes(client, rows)));
+                let scope = hands.catalog.scope(&rows);
+                self.tasks.push(Box::pin(hands.client_writes(client, rows, scope)));
+            }
+            Input::Make(client) => {
+                let scope = hands.catalog.made();
+                self.tasks.push(Box::pin(hands.client_writes(client, vec![0], scope)));
             }
             Input::GiveUp(number, old_owner) => give_up(&ring, number, old_owner),
             Input::Leave => ring.with(|member, _| member.leave()),
@@ -381,8 +388,7 @@ impl Hands {
     }
 
     /// As `InRing::carry_out`.
-    async fn client_writes(self: Rc<Self>, client: u64, rows: Vec<usize>) {
-        let scope = self.catalog.scope(&rows);
+    async fn client_writes(self: Rc<Self>, client: u64, rows: Vec<usize>, scope: WriteScope) {
         let mut write = RingWrite::begin(&self.ring, &scope, 0);
         let mut is_acknowledged = false;
         if write.permitted().await {

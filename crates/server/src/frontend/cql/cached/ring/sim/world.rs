@@ -146,8 +146,8 @@ impl SimWorld {
             late_write: 0,
             slow_fill: 0,
             writer: 0,
-            unwritten: 0,
-            unread: 0,
+            unwritten: if plan.made { Time::MAX } else { 0 },
+            unread: if plan.made { Time::MAX } else { 0 },
             stamp: 0,
             wrong: None,
             trace,
@@ -259,7 +259,7 @@ impl SimWorld {
         let now = self.now;
         let node = &mut self.nodes[at];
         let Some(process) = &mut node.process else {
-            if let Input::Read(client, _) | Input::Write(client, _) = input {
+            if let Input::Read(client, _) | Input::Write(client, _) | Input::Make(client) = input {
                 self.oracle.failed(client);
             }
             return;
