@@ -24,6 +24,7 @@ _NOTHING_WRONG = dict.fromkeys(
         "afterglow_engine_devices_silent",
         "afterglow_engine_dropped",
         "afterglow_engine_flash_dropped",
+        "afterglow_engine_group_overflows",
         "afterglow_engine_journal_poisoned",
         "afterglow_engine_lost_index_blocks",
         "afterglow_engine_lost_kill_parts",

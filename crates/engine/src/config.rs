@@ -61,6 +61,9 @@ pub struct Config {
     /// When the journal is compacted.
     #[cfg(test)]
     pub(crate) compaction: crate::background::CompactionRules,
+    /// Removed groups of a namespace from which on some are forgotten.
+    #[cfg(test)]
+    pub(crate) forget_above: usize,
 }
 
 impl Config {
@@ -88,6 +91,8 @@ impl Config {
             balance: crate::background::BalanceRules::default(),
             #[cfg(test)]
             compaction: crate::background::CompactionRules::default(),
+            #[cfg(test)]
+            forget_above: crate::background::FORGET_ABOVE,
         }
     }
 }

@@ -39,6 +39,7 @@ pub struct Counters {
     pub(crate) dropped: [Counter; DropReason::COUNT],
     pub(crate) removes: Counter,
     pub(crate) kills: Counter,
+    pub(crate) group_overflows: Counter,
 }
 
 impl Counters {
@@ -68,6 +69,7 @@ impl Counters {
             dropped: all(&self.dropped),
             removes: self.removes.get(),
             kills: self.kills.get(),
+            group_overflows: self.group_overflows.get(),
         }
     }
 }
@@ -164,6 +166,9 @@ pub struct NamespaceStats {
     pub removes: u64,
     /// Removes of groups, bumps of partition epochs, clears.
     pub kills: u64,
+    /// How often more groups had been removed than are remembered: the oldest objects were removed
+    /// instead, whatever their group.
+    pub group_overflows: u64,
 }
 
 impl NamespaceStats {

@@ -38,6 +38,7 @@ pub fn text(cache: &Cache) -> String {
         line(&format!("{name}.stored"), ns.stored);
         line(&format!("{name}.removes"), ns.removes);
         line(&format!("{name}.kills"), ns.kills);
+        line(&format!("{name}.group_overflows"), ns.group_overflows);
     }
     let totals = &stats.totals;
     DropReason::ALL

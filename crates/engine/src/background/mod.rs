@@ -6,6 +6,7 @@
 //!
 //! - [`writes`]: copies dirty objects to flash and issues writes.
 //! - [`reclaim`]: frees segments.
+//! - [`forgetting`]: forgets removals of groups that have nothing left to remove.
 //! - [`load`]: loads index lines after opening.
 //! - [`growth`]: lets the index grow.
 //! - [`compaction`]: moves the journal's oldest entries to the kill log.
@@ -24,6 +25,7 @@ mod close;
 mod compaction;
 mod devices;
 mod durability;
+mod forgetting;
 mod growth;
 mod load;
 mod parts;
@@ -41,6 +43,8 @@ pub(crate) use parts::checkpoint::Checkpoints;
 pub(crate) use parts::compaction::CompactionRules;
 #[cfg(test)]
 pub(crate) use parts::credit::CREDIT_SEGMENTS;
+#[cfg(test)]
+pub(crate) use parts::forgetting::FORGET_ABOVE;
 pub use state::Background;
 use state::{InFlight, Purpose};
 
@@ -77,6 +81,7 @@ impl Background {
         self.step_copies(now);
         self.step_through(now, out);
         self.step_reclaim(out);
+        self.step_forgetting();
         self.step_load(out);
         self.step_growth();
         self.step_compaction(now);

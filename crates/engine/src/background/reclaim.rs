@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::device::{AlignedBuf, Io, IoKind, IoOutput};
 use crate::format::footer;
 use crate::format::footer_entries::FooterEntry;
-use crate::format::record::{self, RecordFormat};
+use crate::format::record::{self, Meta, RecordFormat};
 use crate::format::{BLOCK, UNIT};
 use crate::index::Location;
 use crate::segment::{Object, SegmentState, StreamId};
@@ -188,7 +188,7 @@ impl Background {
             let allowed = has_room
                 && self.credit.is_left()
                 && core.admission.is_within_budget(|| core.written(), entry.len);
-            if slot.freq() > 0 && allowed && is_alive(core, &entry) {
+            if slot.freq() > 0 && allowed && is_alive(core, &entry.meta) {
                 reclaim.left -= len;
                 self.credit.spend(len);
                 reclaim.keep.push_back(entry);
@@ -302,7 +302,9 @@ impl Background {
             coverage_mark!(ReinsertRaced);
             return false;
         }
-        let current = found.filter(|r| {
+        // An object of a removed group must not go to a segment where nobody looks for it.
+        let alive = found.filter(|r| r.meta.group == 0 || is_alive(core, &r.meta));
+        let current = alive.filter(|r| {
             let superseded = shard.is_superseded(hash, r.meta.version);
             if superseded {
                 coverage_mark!(ReinsertSuperseded);
@@ -390,7 +392,6 @@ fn location(segment: u32, entry: &FooterEntry) -> Location {
     Location { segment, offset_units: entry.offset / UNIT }
 }
 
-fn is_alive(core: &Core, entry: &FooterEntry) -> bool {
-    let meta = &entry.meta;
+fn is_alive(core: &Core, meta: &Meta) -> bool {
     core.namespaces.by_id(meta.ns).is_some_and(|ns| core.why_dead(&ns, meta).is_none())
 }

@@ -11,6 +11,9 @@ use super::parts::compaction::{Compaction, CompactionRules};
 use super::parts::credit::Credit;
 use super::parts::device_work::DeviceWork;
 use super::parts::flushes::Flushes;
+#[cfg(not(test))]
+use super::parts::forgetting::FORGET_ABOVE;
+use super::parts::forgetting::Forgetting;
 use super::parts::load::{Load, LoadIo};
 use super::parts::reclaim::{Reclaim, ReclaimIo};
 use crate::config::Config;
@@ -86,6 +89,7 @@ pub struct Background {
     pub(super) give_back: usize,
     pub(super) credit: Credit,
     pub(super) reclaim: Option<Reclaim>,
+    pub(super) forgetting: Forgetting,
     pub(super) load: Option<Load>,
     pub(super) checkpoint: Checkpoints,
     pub(super) compaction: Compaction,
@@ -128,6 +132,7 @@ impl Background {
             give_back: (config.memory / GIVE_BACK).max(4 << 20) as usize,
             credit,
             reclaim: None,
+            forgetting: Forgetting::new(forget_above(config)),
             load,
             checkpoint,
             compaction,
@@ -169,6 +174,18 @@ fn balance_rules(_: &Config) -> BalanceRules {
 #[cfg(test)]
 fn balance_rules(config: &Config) -> BalanceRules {
     config.balance
+}
+
+/// Removed groups of a namespace from which on some are forgotten.
+#[cfg(not(test))]
+fn forget_above(_: &Config) -> usize {
+    FORGET_ABOVE
+}
+
+/// Removed groups of a namespace from which on some are forgotten.
+#[cfg(test)]
+fn forget_above(config: &Config) -> usize {
+    config.forget_above
 }
 
 /// When the journal is compacted.

@@ -24,9 +24,9 @@ const PAGE: usize = 1 << 10;
 
 type Page = Box<[AtomicU64]>;
 
-/// Removed groups remembered by a namespace. When there are more, the oldest removals become one
-/// kill version for the whole namespace: memory stays bounded, older objects of other groups are
-/// lost.
+/// Removed groups remembered by a namespace. The background forgets those that have nothing left to
+/// remove. When there are still more, the oldest removals become one kill version for the whole
+/// namespace: memory stays bounded, older objects of other groups are lost.
 pub const MAX_GROUPS: usize = if cfg!(loom) { 2 } else { 1 << 16 };
 
 /// The partition epoch a token falls into.
@@ -170,6 +170,7 @@ impl NamespaceState {
         *kill = (*kill).max(version);
         self.any_group.store(true, Ordering::Release);
         if groups.len() > MAX_GROUPS {
+            self.tell_overflow();
             let mut versions: Vec<u64> = groups.values().copied().collect();
             let (_, &mut median, _) = versions.select_nth_unstable(MAX_GROUPS / 2);
             self.kill_all(median);
@@ -178,6 +179,30 @@ impl NamespaceState {
         assert!(groups.len() <= MAX_GROUPS, "{}: {} removed groups", self.name, groups.len());
         drop(groups);
         self.debug_assert_dead(version, group, 0);
+    }
+
+    /// More groups were removed than are remembered: told once, counted each time.
+    fn tell_overflow(&self) {
+        if self.counters.group_overflows.get() == 0 {
+            tracing::warn!(
+                namespace = %self.name,
+                most = MAX_GROUPS,
+                "more groups were removed than can be remembered while older objects are on flash: the oldest objects of the \
+                 namespace are removed, whatever their group"
+            );
+        }
+        self.counters.group_overflows.inc();
+    }
+
+    /// Removed groups that are remembered.
+    pub fn removed_groups(&self) -> usize {
+        if self.any_group.load(Ordering::Acquire) { self.groups.read().len() } else { 0 }
+    }
+
+    /// Forgets groups that were removed below `version`, of which nothing older is left anywhere:
+    /// see [`crate::background`].
+    pub fn forget_groups(&self, version: u64) {
+        self.groups.write().retain(|_, removed| *removed >= version);
     }
 
     /// Kills what is below `version` in partition epoch `slot`.
@@ -290,12 +315,27 @@ mod tests {
     }
 
     #[test]
+    fn a_group_is_forgotten_by_its_last_removal() {
+        let ns = NamespaceState::new(1, "n".into(), NamespaceOptions::default());
+        ns.kill_group(7, 10);
+        ns.kill_group(8, 20);
+        ns.kill_group(9, 10);
+        ns.kill_group(9, 30);
+        ns.forget_groups(20);
+        assert_eq!(ns.kills().groups, [(8, 20), (9, 30)]);
+        assert!(!ns.is_killed(&meta(9, 7, 0)), "there is none");
+        assert!(ns.is_killed(&meta(19, 8, 0)) && ns.is_killed(&meta(9, 9, 0)));
+        assert_eq!(ns.counters.group_overflows.get(), 0);
+    }
+
+    #[test]
     fn many_removed_groups_stay_bounded_and_dead() {
         let ns = NamespaceState::new(1, "n".into(), NamespaceOptions::default());
         for g in 0..MAX_GROUPS as u32 + 10 {
             ns.kill_group(g + 1, 100 + u64::from(g));
         }
         assert!(ns.kills().groups.len() <= MAX_GROUPS);
+        assert_eq!(ns.counters.group_overflows.get(), 1);
         for g in (0..MAX_GROUPS as u32 + 10).step_by(997) {
             assert!(ns.is_killed(&meta(99 + u64::from(g), g + 1, 0)));
         }

@@ -448,7 +448,7 @@ impl FlashRead {
         }
         match self.promote_if_current(&found, tier) {
             Verdict::Current => {}
-            Verdict::Superseded => return self.end_missed_and_clear_slot(MissReason::Superseded),
+            Verdict::Dead(reason) => return self.end_missed_and_clear_slot(reason),
             Verdict::Unknown => return self.follow(),
         }
         self.done = true;
@@ -479,13 +479,16 @@ impl FlashRead {
         let at = self.pointer.slot.location();
         let mut shard = self.core.shard(self.hash).lock_for_copy(self.hash);
         if shard.is_superseded(self.hash, found.meta.version) {
-            return Verdict::Superseded;
+            return Verdict::Dead(MissReason::Superseded);
         }
         let same_use = || self.core.table.generation(at.segment) == self.pointer.generation;
         let here = shard.is_at(self.hash, at) && same_use();
         if self.pointer.mapped && !here {
             coverage_mark!(ReadUnknown);
             return Verdict::Unknown;
+        }
+        if let Some(verdict) = self.look_at_group(found) {
+            return verdict;
         }
         if here {
             let slot = self.pointer.slot;
@@ -501,11 +504,29 @@ impl FlashRead {
         }
         Verdict::Current
     }
+
+    /// Asks once more, under the shard's lock, whether the record's group was removed. No copy of a
+    /// removed object is made once that lock was taken after the removal.
+    ///
+    /// The race: its segment was given up during the read, and with it the removal was forgotten.
+    /// Then the lookup begins again.
+    fn look_at_group(&self, found: &Record<'_>) -> Option<Verdict> {
+        if found.meta.group == 0 {
+            return None;
+        }
+        let Pointer { slot, generation, .. } = self.pointer;
+        // In this order: while the segment is in use, its removals are remembered.
+        if self.ns.is_killed(&found.meta) {
+            return Some(Verdict::Dead(MissReason::Killed));
+        }
+        let still = self.core.table.is_still(slot.location().segment, generation);
+        (!still).then_some(Verdict::Unknown)
+    }
 }
 
 enum Verdict {
     Current,
-    Superseded,
+    Dead(MissReason),
     Unknown,
 }
 

@@ -272,23 +272,29 @@ impl<T> Listing<T> {
         let generation = core.table.generation(at.segment);
         let context = core.record_context(at.segment, generation, at.offset());
         if let Some(bytes) = core.streams.read(at.segment, at.offset(), max) {
-            self.take_record(&bytes, &context, at);
+            self.take_record(&bytes, &context, (at, generation));
             return Ok(());
         }
         let Some((buf, skip)) = self.read(at.segment, at.offset(), max) else {
             return self.unreadable();
         };
-        self.take_record(&buf[skip..], &context, at);
+        self.take_record(&buf[skip..], &context, (at, generation));
         Ok(())
     }
 
     /// Lists a record that the index points at. What does not hold is a miss for readers, too.
-    fn take_record(&mut self, bytes: &[u8], context: &RecordContext, at: Location) {
+    fn take_record(
+        &mut self,
+        bytes: &[u8],
+        context: &RecordContext,
+        (at, generation): (Location, u64),
+    ) {
         let Some(Record { meta, key, value, .. }) = record::decode(bytes, context) else { return };
         let hash = key_hash(self.core.hash_seed, meta.ns, key);
         if meta.ns == self.ns.id
             && self.core.why_dead(&self.ns, &meta).is_none()
             && self.core.shard(hash).lock().is_at(hash, at)
+            && self.core.table.is_still(at.segment, generation)
         {
             let Meta { version, expiry, group, epoch_slot: partition, .. } = meta;
             let listed = Listed { key, value, version, expiry, group, partition };
@@ -340,6 +346,10 @@ impl<T> Listing<T> {
                 && core.why_dead(&self.ns, &entry.meta).is_none()
                 && core.shard(entry.hash).lock().is_at(entry.hash, at)
         });
+        // With its segment the removal of a group may have been forgotten.
+        if !core.table.is_still(segment, generation) {
+            return Ok(());
+        }
         entries.sort_unstable_by_key(|entry| entry.offset);
         self.parts.push_front(ListingPart::Records { segment, generation, entries, at: 0 });
         Ok(())

@@ -335,6 +335,8 @@ impl Search {
             let found = match seen {
                 // Whatever was found is gone, and nothing has come.
                 None if !loading => Some(found.and(Err(MissReason::Absent))),
+                // Whether its group was removed may be forgotten.
+                Some((at, generation)) if !core.table.is_still(at.segment, generation) => None,
                 Some(_) if seen == self.seen => Some(found.map(|hit| (self.entry(&hit), hit.tier))),
                 _ => None,
             };

@@ -476,6 +476,25 @@ impl SegmentTable {
         (0..self.len()).filter(move |&s| self.state(s) == state)
     }
 
+    /// The lowest generation of the segments that may hold records. Those of missing devices hold
+    /// none.
+    pub fn lowest_generation(&self) -> u64 {
+        let used = (0..self.len()).filter(|&s| !self.is_missing(s) && self.may_hold_records(s));
+        used.map(|s| self.generation(s)).min().unwrap_or(u64::MAX)
+    }
+
+    fn may_hold_records(&self, segment: u32) -> bool {
+        !matches!(self.state(segment), SegmentState::Free | SegmentState::Checkpoint)
+    }
+
+    /// Whether the use of a segment that was seen before goes on.
+    pub fn is_still(&self, segment: u32, generation: u64) -> bool {
+        // The state first: a later use has another generation.
+        self.contains(segment)
+            && self.may_hold_records(segment)
+            && self.generation(segment) == generation
+    }
+
     /// The table for a checkpoint. What is being sealed counts as open: its footer is not yet known
     /// to be there. A segment that is being reclaimed counts as sealed. Until it is opened again
     /// its records are good, and its slots may be the only ones that a crash leaves.

@@ -99,6 +99,8 @@ paths! {
     RelocationRefused = "read: record not moved, although its device has too much to do",
     ReclaimStopped = "reclaim: ended because its device does not answer",
     ReclaimLoading = "reclaim: while the index loads",
+    GroupsForgotten = "reclaim: removals of groups forgotten, nothing older is left",
+    RemovedInMemory = "reclaim: object of a removed group taken out of DRAM",
     // Journal and checkpoints.
     JournalLap = "journal: next lap",
     JournalWaited = "journal: waited for room",

@@ -43,6 +43,7 @@ pub mod coverage;
 mod devices;
 mod directory;
 mod durable;
+mod forgetting;
 mod growth;
 mod hangs;
 mod kill_log;

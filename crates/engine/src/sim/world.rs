@@ -79,6 +79,8 @@ impl World {
         config.reinsertion = setup.reinsertion;
         config.write_budget = setup.write_budget;
         config.fixed_lives = setup.fixed_lives;
+        // Every removal of a group that has nothing left to remove.
+        config.forget_above = 0;
         let entries = (setup.journal_kib * 1024 - journal::HEADER) / journal::ENTRY;
         let far = Some(setup.compacts * entries);
         config.compaction = CompactionRules { far, passes: setup.passes };

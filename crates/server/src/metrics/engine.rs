@@ -68,6 +68,11 @@ fn namespaces(all: &[NamespaceStats], out: &mut Exposition) {
     single("stored_puts", "Puts that were stored.", |n| n.stored);
     single("removes", "Removes of single objects.", |n| n.removes);
     single("kills", "Invalidations of groups, partition epochs and whole namespaces.", |n| n.kills);
+    single(
+        "group_overflows",
+        "How often more groups had been invalidated than are remembered: the oldest objects went with them.",
+        |n| n.group_overflows,
+    );
 }
 
 fn totals(totals: &EngineTotals, journal: u64, out: &mut Exposition) {

@@ -7,5 +7,6 @@ pub(super) mod compaction;
 pub(super) mod credit;
 pub(super) mod device_work;
 pub(super) mod flushes;
+pub(super) mod forgetting;
 pub(super) mod load;
 pub(super) mod reclaim;
