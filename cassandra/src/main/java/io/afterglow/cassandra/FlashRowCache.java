@@ -160,6 +160,8 @@ class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
         inFlight.remove(key, old);
         return false;
       }
+      byte[] bytes = bytes(key);
+      FlashStore.Value prepared = prepare(bytes, out);
       boolean[] replaced = new boolean[1];
       inFlight.compute(
           key,
@@ -168,7 +170,7 @@ class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
               overtaken.increment();
               return present;
             }
-            replaced[0] = store.put(bytes(key), out.getData(), out.getLength(), table.group);
+            replaced[0] = put(bytes, prepared, table);
             return null;
           });
       if (replaced[0]) {
@@ -179,6 +181,32 @@ class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
       fail(e);
       return false;
     }
+  }
+
+  /**
+   * What is to be put, outside the heap; null where a row is too long for a record, or memory is
+   * short. Nothing was changed then.
+   */
+  private FlashStore.Value prepare(byte[] key, DataOutputBuffer out) {
+    if (!store.takes(key.length, out.getLength())) {
+      refused.increment();
+      return null;
+    }
+    try {
+      return store.prepare(key, out.getData(), out.getLength());
+    } catch (OutOfMemoryError e) {
+      refused.increment();
+      return null;
+    }
+  }
+
+  /** Puts a row. One that could not be prepared is refused: what was cached goes all the same. */
+  private boolean put(byte[] key, FlashStore.Value prepared, Tables.Table table) {
+    if (prepared == null) {
+      store.remove(key);
+      return false;
+    }
+    return store.put(key, prepared, table.group);
   }
 
   private boolean encode(IRowCacheEntry value, DataOutputBuffer out) {
@@ -198,14 +226,12 @@ class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
       Tables.Table table = serves() ? tables.cached(key.tableId) : null;
       boolean storable =
           table != null && !(value instanceof RowCacheSentinel) && encode(value, out);
+      byte[] bytes = bytes(key);
+      FlashStore.Value prepared = storable ? prepare(bytes, out) : null;
       inFlight.compute(
           key,
           (k, present) -> {
-            if (storable) {
-              store.put(bytes(key), out.getData(), out.getLength(), table.group);
-            } else {
-              store.remove(bytes(key));
-            }
+            put(bytes, prepared, table);
             return null;
           });
     } catch (Throwable e) {

@@ -18,11 +18,18 @@ final class FlashStore implements ChunkCache.Store {
 
   private static final ThreadLocal<Scratch> SCRATCH = ThreadLocal.withInitial(Scratch::new);
 
+  /** No record of the engine is longer, whatever the size of a segment. */
+  private static final int LONGEST_RECORD = 4 << 20;
+
   /** Never freed: a thread may be in it at any moment until the process ends. */
   private final long handle;
 
+  /** Key and value together are never longer. */
+  private final long longest;
+
   private FlashStore(long handle) {
     this.handle = handle;
+    this.longest = Math.min(stats().get("segment_size") / 4, LONGEST_RECORD);
   }
 
   /**
@@ -99,14 +106,45 @@ final class FlashStore implements ChunkCache.Store {
     lengths[1] = found == Native.MISS ? -1 : (int) found;
   }
 
+  /** Whether a record may have so many bytes of key and value, but for some of its header. */
+  boolean takes(int keyLength, int length) {
+    return (long) keyLength + length <= longest;
+  }
+
+  /**
+   * A value outside the heap, to be put by this thread before its next call. So a lack of memory
+   * shows before anything is changed: putting or removing the key takes none then.
+   */
+  Value prepare(byte[] key, byte[] value, int length) {
+    Scratch scratch = SCRATCH.get();
+    scratch.key(key);
+    Memory memory = scratch.value(length);
+    memory.set(value, length);
+    return new Value(memory, length);
+  }
+
+  /** A value outside the heap. */
+  static final class Value {
+    private final Memory memory;
+    private final int length;
+
+    private Value(Memory memory, int length) {
+      this.memory = memory;
+      this.length = length;
+    }
+  }
+
   /** Puts a value into a group; false when the engine refused it: then the older one is gone. */
   @Override
   public boolean put(byte[] key, byte[] value, int length, int group) {
-    Scratch scratch = SCRATCH.get();
-    Memory k = scratch.key(key);
-    Memory v = scratch.value(length);
-    v.set(value, length);
-    long refused = Native.put(handle, k.address, key.length, v.address, length, group);
+    return put(key, prepare(key, value, length), group);
+  }
+
+  /** The same with a value that was prepared. */
+  boolean put(byte[] key, Value value, int group) {
+    Memory k = SCRATCH.get().key(key);
+    Memory v = value.memory;
+    long refused = Native.put(handle, k.address, key.length, v.address, value.length, group);
     k.keep();
     v.keep();
     check(refused);

@@ -8,6 +8,8 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.lang.management.BufferPoolMXBean;
+import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -49,15 +51,25 @@ class FlashRowCacheTest {
   private static final class Row implements IRowCacheEntry {
     final int value;
 
+    /** Bytes behind it. */
+    final int more;
+
     Row(int value) {
+      this(value, 0);
+    }
+
+    Row(int value, int more) {
       this.value = value;
+      this.more = more;
     }
   }
 
   private static final class Numbers implements FlashRowCache.Codec {
     @Override
     public void encode(IRowCacheEntry entry, DataOutputBuffer out) throws Exception {
-      out.writeInt(((Row) entry).value);
+      Row row = (Row) entry;
+      out.writeInt(row.value);
+      out.write(new byte[row.more]);
     }
 
     @Override
@@ -181,6 +193,32 @@ class FlashRowCacheTest {
     if (cache.capacity() > 0) {
       cache.remove(key);
     }
+  }
+
+  private static long directMemory() {
+    return ManagementFactory.getPlatformMXBeans(BufferPoolMXBean.class).stream()
+        .filter(pool -> pool.getName().equals("direct"))
+        .mapToLong(BufferPoolMXBean::getTotalCapacity)
+        .sum();
+  }
+
+  @Test
+  void aRowThatNoRecordCanHoldIsRefusedAndTakesNoMemoryOutsideTheHeap() {
+    RowCacheKey key = key(TABLE, 1);
+    fill(key, 1);
+    Row large = new Row(2, 64 << 20);
+    long before = directMemory();
+    cache.put(key, large);
+    assertNull(cache.get(key), "what was there goes, as with any refused row");
+    RowCacheSentinel sentinel = new RowCacheSentinel();
+    assertTrue(cache.putIfAbsent(key, sentinel));
+    assertFalse(cache.replace(key, sentinel, large));
+    assertNull(cache.get(key), "nobody fills any more");
+    assertTrue(directMemory() - before < 8 << 20, "bytes: " + (directMemory() - before));
+    assertEquals(2, cache.refused.sum());
+    assertEquals("on", cache.state());
+    fill(key, 3);
+    assertEquals(3, value(key));
   }
 
   @Test
