@@ -173,6 +173,9 @@ pub struct PutOptions {
     /// moment, the object is stored as any other of the namespace. A later put of the key says
     /// anew.
     pub through: bool,
+    /// With `through`: it is refused if flash takes nothing at this moment. So it is on flash when
+    /// it is acknowledged.
+    pub or_refused: bool,
 }
 
 /// Outcome of a put.

@@ -26,7 +26,7 @@ use crate::durability::pending::{Ack, Pending};
 use crate::index::{Location, Slot};
 use crate::namespace::state::NamespaceState;
 use crate::ops::get::{self, FlashRead, Lookup};
-use crate::ops::put::Put;
+use crate::ops::put::{Put, Through};
 use crate::shard::Shard;
 use crate::tier::{DramEntry, EntryState, join};
 
@@ -236,7 +236,10 @@ impl Core {
             }
             (Change::Touch(expiry), Some(old)) => self.touched(old, *expiry),
         };
-        let through = matches!(&change, Change::Put { options, .. } if options.through);
+        let through = match &change {
+            Change::Put { options, .. } => Through::of(options),
+            _ => Through::No,
+        };
         let put = match self.take_put_version() {
             Ok(version) => {
                 drop(no_kill);

@@ -31,6 +31,28 @@ pub enum Put {
     Refused(RefuseReason),
 }
 
+/// Whether a put of a write-back namespace is written before it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Through {
+    /// It waits in DRAM.
+    No,
+    /// If flash takes it at this moment.
+    IfTaken,
+    /// It is, or it is refused.
+    OrRefused,
+}
+
+impl Through {
+    /// What a caller wants.
+    pub fn of(options: &PutOptions) -> Self {
+        match (options.through, options.or_refused) {
+            (false, _) => Self::No,
+            (true, false) => Self::IfTaken,
+            (true, true) => Self::OrRefused,
+        }
+    }
+}
+
 impl Core {
     pub(crate) fn put(
         self: &Arc<Self>,
@@ -49,7 +71,7 @@ impl Core {
         let mut shard = slot.lock_prefetched(hash);
         let put = match self.take_put_version() {
             Ok(version) => {
-                let put = (version, options.through);
+                let put = (version, Through::of(options));
                 self.put_locked(&mut shard, ns, hash, key, prepared, put)
             }
             Err(reason) => Put::Refused(reason),
@@ -82,7 +104,7 @@ impl Core {
         if let Some(reason) = self.refusal(key, value, options.expiry) {
             return Err(reason);
         }
-        let PutOptions { expiry, group, token, through: _ } = *options;
+        let PutOptions { expiry, group, token, through: _, or_refused: _ } = *options;
         let meta = Meta { ns: ns.id, version: 0, expiry, group, epoch_slot: epoch_slot(token) };
         Ok(DramObject::new(hash, &meta, key, value, EntryState::Dirty))
     }
@@ -119,7 +141,7 @@ impl Core {
         hash: u64,
         key: &[u8],
         prepared: Result<DramObject<'_>, RefuseReason>,
-        (version, through): (u64, bool),
+        (version, through): (u64, Through),
     ) -> Put {
         let journal = || self.journal.append(Event::Kill { hash, ns: ns.id }, version);
         if ns.options.journals_puts() {
@@ -130,7 +152,8 @@ impl Core {
             object.version = version;
             shard.sketch.add(hash);
             let write_back = ns.options.durability == Durability::WriteBack;
-            if through || !write_back {
+            let only = !write_back || through == Through::OrRefused;
+            if only || through == Through::IfTaken {
                 match self.write_through(shard, ns, &object) {
                     Ok((at, ticket)) => {
                         object.state = EntryState::Clean(at);
@@ -139,7 +162,7 @@ impl Core {
                         }
                         return Ok(Put::Written(version, ticket));
                     }
-                    Err(reason) if !write_back => return Err(reason),
+                    Err(reason) if only => return Err(reason),
                     // It waits in DRAM, as any other of its namespace.
                     Err(_) => {}
                 }

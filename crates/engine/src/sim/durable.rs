@@ -7,7 +7,7 @@ use crate::api::{PutOptions, PutOutcome, RefuseReason};
 use crate::config::Durability;
 use crate::device::sim::{Crash, SimFaults, SimIo};
 use crate::durability::pending::{Ack, Pending};
-use crate::ops::modify::{Change, Changed, Modify};
+use crate::ops::modify::{Change, Changed, Modified, Modify};
 
 /// A world whose first namespace has this durability.
 fn durable(seed: u64, durability: Durability) -> (World, Life) {
@@ -92,6 +92,27 @@ fn one_put_that_flash_does_not_take_is_stored_as_any_that_is_written_back() {
     // Nothing is written meanwhile.
     let last = (0..100_000).find(|n| matches!(put(*n), Ack::Done(_))).expect("the queue is full");
     assert_eq!(get(&life, &last.to_le_bytes()), Some(vec![1; 2000]));
+    drop((life, world));
+}
+
+/// Its caller is told, and says what becomes of it.
+#[test]
+fn one_put_that_flash_does_not_take_is_refused_where_its_caller_says_so() {
+    let (world, life) = durable(1, Durability::WriteBack);
+    let options = PutOptions { through: true, or_refused: true, ..PutOptions::default() };
+    let put = |n: u32| life.namespaces[NS].submit_put(&n.to_le_bytes(), &[1; 2000], options);
+    // Nothing is written meanwhile.
+    let told = |n| match put(n) {
+        Ack::Done(outcome) => Some((n, outcome)),
+        Ack::Later(_) => None,
+    };
+    let (last, outcome) = (0..100_000).find_map(told).expect("the queue is full");
+    assert_eq!(outcome, PutOutcome::Refused(RefuseReason::QueueFull));
+    assert_eq!(get(&life, &last.to_le_bytes()), None);
+    let change = Change::Put { value: vec![1; 2000].into(), options };
+    let changed = life.namespaces[NS].modify(b"changed", |_| (change, ()));
+    let Modify::Done(Ok(Modified { changed, .. })) = changed else { panic!("it waits") };
+    assert_eq!(changed, Changed::Put(PutOutcome::Refused(RefuseReason::QueueFull)));
     drop((life, world));
 }
 

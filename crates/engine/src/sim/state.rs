@@ -237,6 +237,7 @@ pub(super) fn put_options(object: SimObject) -> PutOptions {
         token: u64::from(object.slot) << 44,
         // Some of what is written back is to be on flash at once.
         through: object.serial % 8 == 3,
+        or_refused: object.serial % 16 == 3,
     };
     debug_assert_eq!(epoch_slot(options.token), object.slot);
     options

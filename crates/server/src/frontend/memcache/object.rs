@@ -45,6 +45,7 @@ pub fn encode(new: &NewItem<'_>, out: &mut Vec<u8>) -> PutOptions {
         token: u64::from(marks) << PARTITION_SHIFT,
         // Its parts are on flash: without its head they are lost.
         through: marks & IN_PARTS != 0,
+        or_refused: false,
     }
 }
 

@@ -69,6 +69,12 @@ pub enum PartPut {
     Refused,
 }
 
+/// Whether flash does not take a record at this moment only.
+pub fn may_come_again(reason: RefuseReason) -> bool {
+    use RefuseReason::{NoFreeSegment, QueueFull, WriteBudget};
+    matches!(reason, QueueFull | NoFreeSegment | WriteBudget)
+}
+
 /// All parts of all values.
 pub struct Parts {
     records: Namespace,
@@ -106,12 +112,8 @@ impl Parts {
         // It has no expiry: its head has one, which a touch may change.
         match self.records.submit_put(&head.key(n), part, PutOptions::default()) {
             Ack::Done(PutOutcome::Stored { .. }) => PartPut::Stored,
-            Ack::Done(PutOutcome::Refused(reason)) => match reason {
-                RefuseReason::QueueFull
-                | RefuseReason::NoFreeSegment
-                | RefuseReason::WriteBudget => PartPut::NotNow,
-                _ => PartPut::Refused,
-            },
+            Ack::Done(PutOutcome::Refused(reason)) if may_come_again(reason) => PartPut::NotNow,
+            Ack::Done(PutOutcome::Refused(_)) => PartPut::Refused,
             Ack::Later(pending) => PartPut::Later(pending),
         }
     }

@@ -6,6 +6,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
+use afterglow_engine::{Ack, PutOutcome};
 use afterglow_memcache::{Action, Mode, Operation, Outcome, bad_chunk};
 
 use super::answers::Slot;
@@ -14,7 +15,7 @@ use super::delete::remove_unseen;
 use super::driving::begin;
 use super::metering::slow;
 use super::modify::change;
-use super::parts::{PartPut, REFUSED_TRIES};
+use super::parts::{PartPut, REFUSED_PAUSE, REFUSED_TRIES, may_come_again};
 use super::reactor_state::MemcacheReactorState;
 use super::session::{MemcacheSession, Performed};
 use super::set::{finish, submit};
@@ -85,6 +86,10 @@ impl MemcacheSession {
         compio::runtime::spawn(async move {
             let operation = Rc::new(receiving.stores());
             if receiving.all_stored().await {
+                if let Some(backpressure) = reactor_state.front_end.store.objects.put_backpressure()
+                {
+                    backpressure.await;
+                }
                 if matches!(&operation.action, Action::Store(store) if store.mode == Mode::Set) {
                     return store_later(reactor_state, operation, slot, received).await;
                 }
@@ -104,17 +109,24 @@ impl MemcacheSession {
     }
 }
 
-/// Puts the head of a value whose parts are there, as a `set` does that reads nothing.
+/// Puts the head of a value whose parts are there, as a `set` does that reads nothing. Where flash
+/// does not take it, it comes again, as parts do.
 async fn store_later(
     reactor_state: Rc<MemcacheReactorState>,
     operation: Rc<Operation<'static>>,
     slot: Slot,
     received: Instant,
 ) {
-    if let Some(backpressure) = reactor_state.front_end.store.objects.put_backpressure() {
-        backpressure.await;
+    let (mut ack, mut told) = submit(&reactor_state, &operation);
+    for _ in 0..REFUSED_TRIES {
+        let comes_again =
+            matches!(ack, Ack::Done(PutOutcome::Refused(reason)) if may_come_again(reason));
+        if !comes_again {
+            break;
+        }
+        compio::time::sleep(REFUSED_PAUSE).await;
+        (ack, told) = submit(&reactor_state, &operation);
     }
-    let (ack, told) = submit(&reactor_state, &operation);
     finish(reactor_state, &operation, ack, told, slot, received).await;
 }
 

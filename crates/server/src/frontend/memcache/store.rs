@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use afterglow_engine::{
-    Ack, Change, Changed, Hit, Listed, Modified, Namespace, PutOutcome, RefuseReason, Tier,
+    Ack, Change, Changed, Hit, Listed, Modified, Namespace, PutOptions, PutOutcome, RefuseReason,
+    Tier,
 };
 use afterglow_memcache::{
     self as memcache, Action, Decision, ITEM_OVERHEAD, Item, Mode, NewCas, NewValue, Outcome,
@@ -39,6 +40,9 @@ pub struct Store {
     /// Seconds that a test has its time step.
     #[cfg(test)]
     pub(super) stepped: AtomicU64,
+    /// Heads that a test has flash not take.
+    #[cfg(test)]
+    pub(super) refusing: AtomicU64,
 }
 
 /// What a read-modify-write found, so that its outcome can be told once its change is made.
@@ -117,6 +121,8 @@ impl Store {
             total_items: AtomicU64::new(0),
             #[cfg(test)]
             stepped: AtomicU64::new(0),
+            #[cfg(test)]
+            refusing: AtomicU64::new(0),
             objects,
         };
         if let Some(flushed) = store.flush_if_due() {
@@ -225,7 +231,20 @@ impl Store {
     ) -> Ack<PutOutcome> {
         scratch.clear();
         let options = object::encode(new, scratch);
+        // What is stored is on flash when that is answered, if it is in parts.
+        let options = PutOptions { or_refused: true, ..options };
+        #[cfg(test)]
+        if options.through && self.refuses() {
+            return Ack::Done(PutOutcome::Refused(RefuseReason::QueueFull));
+        }
         self.objects.submit_put(key, scratch, options)
+    }
+
+    /// Whether a test has flash not take this head.
+    #[cfg(test)]
+    fn refuses(&self) -> bool {
+        let fewer = |left: u64| left.checked_sub(1);
+        self.refusing.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok()
     }
 
     /// Fills the token of a stored object into `outcome`, or says why it was not stored.
@@ -322,6 +341,9 @@ impl Store {
                 }
                 let mut value = Vec::new();
                 let options = object::encode(&new, &mut value);
+                // A touch must not cost the value: its head may wait in DRAM.
+                let or_refused = matches!(action, Action::Store(_));
+                let options = PutOptions { or_refused, ..options };
                 Change::Put { value: Bytes::from(value), options }
             }
         };

@@ -26,6 +26,7 @@ use super::shared::MemcacheShared;
 use super::*;
 use crate::reactor::{Driver, Reactors, ReactorsConfig};
 
+mod again;
 mod ahead;
 mod changes;
 mod clocks;
