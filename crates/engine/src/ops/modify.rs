@@ -38,6 +38,8 @@ const MAX_TRIES: u8 = 8;
 pub enum Change {
     /// Nothing: the object stays as it is, with its version.
     Keep,
+    /// The same, and nothing is counted: the caller comes again.
+    Later,
     /// Put this, as [`Namespace::put`](crate::Namespace::put) does.
     Put {
         /// The new value.
@@ -208,10 +210,18 @@ impl Core {
         F: FnOnce(Option<&Hit>) -> (Change, T),
     {
         let no_kill = self.namespaces.removing.read();
-        let (entry, hit) = self.count_found(ns, found).unzip();
+        let found = self.alive(ns, found);
+        let hit = found.as_ref().ok().map(|(entry, tier)| entry.hit(*tier));
         let (change, returned) = change(hit.as_ref());
+        if change != Change::Later {
+            match &found {
+                Ok((_, tier)) => ns.counters.hit(*tier),
+                Err(reason) => ns.counters.miss(*reason),
+            }
+        }
+        let entry = found.ok().map(|(entry, _)| entry);
         let prepared = match (&change, &entry) {
-            (Change::Keep, _) | (Change::Touch(_), None) => {
+            (Change::Keep | Change::Later, _) | (Change::Touch(_), None) => {
                 return Modify::Done(Ok(Modified { returned, changed: Changed::Kept }));
             }
             (Change::Remove, _) => {
@@ -251,26 +261,16 @@ impl Core {
         self.put_by_modify(ns, put, returned)
     }
 
-    /// Counts the lookup; what was found, if it is alive, and as a hit.
-    fn count_found(
+    /// What was found, if it is alive.
+    fn alive(
         &self,
         ns: &NamespaceState,
         found: Result<(DramEntry, Tier), MissReason>,
-    ) -> Option<(DramEntry, Hit)> {
-        let alive = found.and_then(|(entry, tier)| match self.why_dead(ns, &entry.meta()) {
+    ) -> Result<(DramEntry, Tier), MissReason> {
+        let (entry, tier) = found?;
+        match self.why_dead(ns, &entry.meta()) {
             Some(reason) => Err(reason),
             None => Ok((entry, tier)),
-        });
-        match alive {
-            Ok((entry, tier)) => {
-                ns.counters.hit(tier);
-                let hit = entry.hit(tier);
-                Some((entry, hit))
-            }
-            Err(reason) => {
-                ns.counters.miss(reason);
-                None
-            }
         }
     }
 

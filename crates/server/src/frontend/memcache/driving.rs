@@ -25,7 +25,7 @@ pub(super) fn begin<G: Fn(usize) -> bool>(
         let answered = found.filter(|_| matches!(shared.action, Action::Get(_)));
         match answered.is_none_or(|hit| grants(hit.value.len())) {
             true => front_end.store.change(&shared.key, &shared.action, found),
-            false => (Change::Keep, FoundBefore::without_room()),
+            false => (Change::Later, FoundBefore::without_room()),
         }
     };
     reactor_state.front_end.store.objects.modify(&operation.key, change)

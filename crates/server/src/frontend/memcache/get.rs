@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use afterglow_engine::device::AlignedBuf;
-use afterglow_engine::{FlashRead, Hit, Lookup, MissReason, PREFETCHED};
+use afterglow_engine::{FlashRead, Hit, Lookup, MissReason, PREFETCHED, Peek};
 use afterglow_memcache::{Action, Get, Keys, Operation, Outcome, Reply, keys_ahead};
 
 use super::answers::Slot;
@@ -90,7 +90,7 @@ impl MemcacheSession {
         if self.answers.conflicts(key, false) || !self.answers.has_room(0) {
             return Performed::Blocked;
         }
-        match self.store().objects.get(key) {
+        match self.look_up(key) {
             Lookup::Hit(hit)
                 if object::is_in_parts(&hit) && !(get.can_win && Store::read_changes(&hit)) =>
             {
@@ -101,6 +101,7 @@ impl MemcacheSession {
             }
             Lookup::Hit(hit) => {
                 if !self.answers.has_room(hit.value.len()) {
+                    self.counted = true;
                     return Performed::Blocked;
                 }
                 if get.can_win && Store::read_changes(&hit) {
@@ -149,6 +150,16 @@ impl MemcacheSession {
                 Performed::Done
             }
         }
+    }
+
+    /// Looks a key up. What was found in memory, and then had no room, was counted then.
+    fn look_up(&mut self, key: &[u8]) -> Lookup {
+        if std::mem::take(&mut self.counted)
+            && let Peek::Dram(hit) = self.store().objects.peek(key)
+        {
+            return Lookup::Hit(hit);
+        }
+        self.store().objects.get(key)
     }
 
     fn read_task(&self, key: Arc<[u8]>, get: Get, reply: &Reply<'_>) -> ReadTask {

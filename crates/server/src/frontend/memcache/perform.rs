@@ -221,14 +221,19 @@ impl MemcacheSession {
     }
 
     pub(super) fn operation(&mut self, operation: Operation<'_>) -> Performed {
-        self.count_meta(&operation.reply);
-        match &operation.action {
+        let is_meta = matches!(operation.reply, Reply::Meta(_));
+        let performed = match &operation.action {
             Action::Get(get) if get.is_plain() => self.get(&operation.key, *get, &operation.reply),
             Action::Store(Storing { mode: Mode::Set, .. }) => self.set(&operation),
             Action::Store(_) | Action::Get(_) | Action::Delete(_) | Action::Arithmetic(_) => {
                 self.modify(operation)
             }
+        };
+        // What has to wait comes again.
+        if is_meta && matches!(performed, Performed::Done) {
+            self.reactor_state.counts.cmd_meta.inc();
         }
+        performed
     }
 }
 

@@ -47,6 +47,8 @@ pub struct MemcacheSession {
     /// carried out last included. It is kept while the connection waits, so that none is asked for
     /// again at each wake.
     pub(super) ahead: usize,
+    /// The get that is blocked has found its object in memory, which was counted.
+    pub(super) counted: bool,
     /// A value that comes in parts.
     pub(super) receiving: Option<Receiving>,
     /// A dump under way.
@@ -67,6 +69,7 @@ impl MemcacheSession {
             resume: 0,
             announced: 0,
             ahead: 0,
+            counted: false,
             receiving: None,
             dump: None,
             received: Instant::now(),
