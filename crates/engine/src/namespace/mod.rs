@@ -225,6 +225,12 @@ impl Namespace {
         }
     }
 
+    /// A version that no object has or will have, above those of all puts so far.
+    #[must_use]
+    pub fn fresh_version(&self) -> u64 {
+        self.core.take_version()
+    }
+
     /// Removes an object and returns the version of the removal: puts before it have lower
     /// versions. Blocks for a flush of the journal where the namespace is
     /// [`Durability::Synced`](crate::Durability), as all removals do.

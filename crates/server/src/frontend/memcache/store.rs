@@ -34,7 +34,7 @@ pub struct Store {
     max_item: usize,
     /// Objects that count more have their value in parts.
     whole: usize,
-    /// The next cas token of an object that is put, for what is stored but expires at once.
+    /// When the front end was opened, in Unix seconds.
     started: u64,
     total_items: AtomicU64,
     /// Seconds that a test has its time step.
@@ -255,23 +255,24 @@ impl Store {
         mut outcome: Outcome<'a>,
         cas: NewCas,
     ) -> Outcome<'a> {
-        match put {
+        let version = match put {
             PutOutcome::Stored { version } => {
-                outcome.set_cas(match cas {
-                    NewCas::Fresh => version,
-                    NewCas::Is(cas) => cas,
-                });
-                self.total_items.fetch_add(1, Ordering::Relaxed);
                 self.recency.used(Recency::place(key), self.now(), false);
-                outcome
+                Some(version)
             }
             // Stored, and expired at once.
-            PutOutcome::Refused(RefuseReason::Expired) => outcome,
+            PutOutcome::Refused(RefuseReason::Expired) => None,
             PutOutcome::Refused(RefuseReason::TooLarge | RefuseReason::KeyTooLong) => {
-                Outcome::TooLarge
+                return Outcome::TooLarge;
             }
-            PutOutcome::Refused(_) => Outcome::Failed,
-        }
+            PutOutcome::Refused(_) => return Outcome::Failed,
+        };
+        outcome.set_cas(match cas {
+            NewCas::Fresh => version.unwrap_or_else(|| self.objects.fresh_version()),
+            NewCas::Is(cas) => cas,
+        });
+        self.total_items.fetch_add(1, Ordering::Relaxed);
+        outcome
     }
 
     /// Removes an object without reading it.

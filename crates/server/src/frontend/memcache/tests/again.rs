@@ -1,5 +1,5 @@
 //! What comes again: heads of values in parts that flash does not take at this moment, and requests
-//! that had no room for their answers.
+//! that had no room for their answers. And what is stored but gone at once.
 
 use afterglow_engine::Durability;
 
@@ -88,4 +88,19 @@ fn what_comes_again_for_want_of_room_counts_once() {
         let counted = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
         assert_eq!(counted, (metas, done, done), "{line}");
     }
+}
+
+#[test]
+fn what_expires_at_once_is_answered_and_counted_as_any_store() {
+    let opened = Opened::new(0);
+    let mut client = connect(&opened.front_end);
+    let stored = opened.front_end.front_end.store.total_items();
+    client.send("ms k 1 T-1 c\r\nx\r\nms k 1 T-1 c\r\nx\r\nms k 1 T-1 c E5\r\nx\r\n");
+    let [first, second, own] = [(); 3].map(|()| client.line());
+    let token = |line: &str| line.strip_prefix("HD c").and_then(|c| c.parse::<u64>().ok());
+    assert!(token(&first) > Some(0) && token(&second) > token(&first), "{first}, {second}");
+    assert_eq!(own, "HD c5");
+    client.send("set k 0 -1 1\r\nx\r\nget k\r\n");
+    assert_eq!((&*client.line(), &*client.line()), ("STORED", "END"));
+    assert_eq!(opened.front_end.front_end.store.total_items(), stored + 4);
 }
