@@ -63,23 +63,7 @@ impl SimWorld {
                     self.input(at, Input::Forget);
                 }
             }
-            Mishap::LateWrite(through, time) => {
-                let all = self.nodes.len();
-                let others = (0..all).map(|n| (through + n) % all);
-                let owner = self.number_of(Whom::Owner);
-                let is_fit = |at: &usize| {
-                    Some(*at) != owner && self.nodes.get(*at).is_some_and(|n| n.process.is_some())
-                };
-                let Some(through) = others.into_iter().find(is_fit) else { return };
-                (self.late_write, self.writer) = (time, through);
-                let is_made = self.unwritten == Time::MAX;
-                let until = self.now + time + 3_500 * MS;
-                self.unwritten = if is_made { until } else { self.unwritten.max(until) };
-                let client = self.oracle.writes(through, vec![0], false);
-                let write =
-                    if is_made { Input::Make(client) } else { Input::Write(client, vec![0]) };
-                self.input(through, write);
-            }
+            Mishap::LateWrite(through, time) => self.write_late(through, time),
             Mishap::SlowFill(time) => {
                 let Some(at) = self.number_of(Whom::Owner) else { return };
                 if self.unread == Time::MAX {
@@ -94,6 +78,24 @@ impl SimWorld {
                 self.slow_fill = 0;
             }
         }
+    }
+
+    /// See [`Mishap::LateWrite`].
+    fn write_late(&mut self, through: usize, time: Time) {
+        let all = self.nodes.len();
+        let others = (0..all).map(|n| (through + n) % all);
+        let owner = self.number_of(Whom::Owner);
+        let is_fit = |at: &usize| {
+            Some(*at) != owner && self.nodes.get(*at).is_some_and(|n| n.process.is_some())
+        };
+        let Some(through) = others.into_iter().find(is_fit) else { return };
+        (self.late_write, self.writer) = (time, through);
+        let is_made = self.unwritten == Time::MAX;
+        let until = self.now + time + 3_500 * MS;
+        self.unwritten = if is_made { until } else { self.unwritten.max(until) };
+        let client = self.oracle.writes(through, vec![0], false);
+        let write = if is_made { Input::Make(client) } else { Input::Write(client, vec![0]) };
+        self.input(through, write);
     }
 
     /// Two stay at least. Who has left is stopped some time later, and starts again.
