@@ -19,11 +19,24 @@ pub fn bound<'v>(values: &Values<'v>) -> impl Fn(&Marker) -> Option<&'v [u8]> {
 
 /// As [`bound`], with null and unset values. `None`: there is no value.
 pub fn bound_value<'v>(values: &Values<'v>) -> impl Fn(&Marker) -> Option<Value<'v>> {
+    let (are_named, value) = (values.are_named(), value_by_place(values));
+    move |marker| match &marker.name {
+        None if are_named => None,
+        _ => value(marker),
+    }
+}
+
+/// As [`bound`]. Where values have names and a marker has none, its place counts.
+pub fn bound_by_place<'v>(values: &Values<'v>) -> impl Fn(&Marker) -> Option<&'v [u8]> {
+    let value = value_by_place(values);
+    move |marker| value(marker).and_then(|value| value.bytes())
+}
+
+fn value_by_place<'v>(values: &Values<'v>) -> impl Fn(&Marker) -> Option<Value<'v>> {
     let values = *values;
     let (positions, names) = (OnceCell::new(), OnceCell::new());
     move |marker| match &marker.name {
         Some(name) if values.are_named() => by_name(&values, name, &names),
-        None if values.are_named() => None,
         _ => at(&values, usize::from(marker.index), &positions),
     }
 }

@@ -3,13 +3,13 @@
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
-use afterglow_cql::message::{Consistency, QueryParams, Request as Message};
+use afterglow_cql::message::{Consistency, QueryParams, Request as Message, Values};
 use afterglow_cql::plan::Plan;
 use afterglow_cql::response::{self, ErrorBody, ErrorDetail, encode_extras};
-use afterglow_cql::statement::Marker;
 use afterglow_cql::system::{SystemError, SystemQuery, SystemRows, SystemTable, SystemTables};
 use uuid::Uuid;
 
+use crate::frontend::cql::bound::bound_by_place;
 use crate::frontend::cql::client::request::Request;
 use crate::frontend::cql::cluster::answer::error_code;
 use crate::frontend::cql::cluster::error::{CallError, HESITATION};
@@ -116,8 +116,12 @@ fn is_refusal(answer: &Envelope) -> bool {
 type Found = Result<SystemRows, SystemError>;
 
 fn evaluate(request: &Request, question: &SystemQuery, tables: &SystemTables) -> Found {
-    let params = params(request);
-    question.evaluate(tables, |marker| params.as_ref().and_then(|params| bound(params, marker)))
+    let values = params(request).map_or(Values::NONE, |params| params.values);
+    evaluate_with(&values, question, tables)
+}
+
+fn evaluate_with(values: &Values<'_>, question: &SystemQuery, tables: &SystemTables) -> Found {
+    question.evaluate(tables, bound_by_place(values))
 }
 
 /// Whether a server may refuse the query, for its words, its values or its level. Which levels it
@@ -192,10 +196,63 @@ fn out_of_reach(consistency: Consistency) -> Option<ErrorBody<'static>> {
     }
 }
 
-fn bound<'a>(params: &QueryParams<'a>, marker: &Marker) -> Option<&'a [u8]> {
-    let value = match &marker.name {
-        Some(name) if params.values.are_named() => params.values.by_name(name),
-        _ => params.values.get(marker.index.into()),
-    };
-    value?.bytes()
+#[cfg(test)]
+mod tests {
+    use afterglow_cql::frame::notation::Value;
+    use afterglow_cql::message::ValuesBuilder;
+    use afterglow_cql::plan::analyse;
+    use afterglow_cql::schema::Schema;
+    use afterglow_cql::statement::parse;
+    use afterglow_cql::system::{Proxy, Table, default_columns};
+
+    use super::*;
+
+    /// `system.local` with its key, and `system.peers` without a row.
+    fn tables() -> SystemTables {
+        let columns = |table| default_columns(table, "5.0.5").unwrap();
+        let local = columns(SystemTable::Local);
+        let cell = |name: &str| (name == "key").then(|| b"local".to_vec());
+        let rows = vec![local.iter().map(|column| cell(&column.name)).collect()];
+        let peers = Table { columns: columns(SystemTable::Peers), rows: Vec::new() };
+        let proxy = Proxy {
+            address: [192, 0, 2, 7].into(),
+            port: 9042,
+            host_id: None,
+            tokens: None,
+            rack: None,
+        };
+        SystemTables::new(Table { columns: local, rows }, peers, None, &proxy, &[])
+    }
+
+    /// How many rows of `system.local` have one of the keys that are bound to these markers.
+    fn found(markers: &str, values: &Values<'_>) -> usize {
+        let text = format!("SELECT key FROM system.local WHERE key IN ({markers})");
+        let plan = analyse(&parse(&text), &Schema::default(), None);
+        evaluate_with(values, asked(&plan).unwrap(), &tables()).unwrap().rows.len()
+    }
+
+    /// With the square of their number this takes minutes.
+    #[test]
+    fn as_many_values_as_a_request_has_are_each_looked_up_at_once() {
+        // Longer texts are not understood with names.
+        const MANY: u16 = 65_500;
+        let (mut positional, mut named) = (ValuesBuilder::positional(), ValuesBuilder::named());
+        for n in 0..MANY {
+            let key: &[u8] = if n == MANY - 1 { b"local" } else { b"other" };
+            positional.push(Value::Bytes(key));
+            named.push_named(&format!("n{n}"), Value::Bytes(key));
+        }
+        let (places, names): (Vec<_>, Vec<_>) =
+            (0..MANY).map(|n| ("?".to_owned(), format!(":n{n}"))).unzip();
+        assert_eq!(found(&places.join(","), &positional.view()), 1);
+        assert_eq!(found(&names.join(","), &named.view()), 1);
+    }
+
+    /// The names are those of columns then, of which there is one.
+    #[test]
+    fn a_named_value_is_bound_to_a_marker_without_a_name_by_its_place() {
+        let mut named = ValuesBuilder::named();
+        named.push_named("key", Value::Bytes(b"local"));
+        assert_eq!(found("?", &named.view()), 1);
+    }
 }
