@@ -8,8 +8,8 @@ use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{
-    BatchKind, BatchStatement, Consistency, QueryParams, StatementRef, Values, ValuesBuilder,
-    encode_batch,
+    BatchKind, BatchStatement, Consistency, Query, QueryParams, StatementRef, Values,
+    ValuesBuilder, encode_batch,
 };
 use afterglow_cql::response::{ErrorBody, ErrorDetail};
 use afterglow_testkit::fake_backend::{Ask, FakeBackend};
@@ -250,6 +250,49 @@ fn batches_that_are_not_the_same_write_are_not_sent_again() {
     wait_until("it is settled", || count("afterglow_settled_writes_total") == 1);
     assert_eq!(count("afterglow_repeated_writes_total"), 1);
     assert_eq!(count("afterglow_quarantined_partitions"), held);
+}
+
+/// Cassandra 4.0 and later look at the keyspace that a request of v3 or v4 names, too.
+#[test]
+fn what_names_its_keyspace_in_an_old_version_is_not_sent_again_without_it() {
+    let (house, refusals) = house();
+    let mut client = house.node.client(Version::V5);
+    client.run(
+        "CREATE KEYSPACE two WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+    );
+    client.run("CREATE TABLE two.t (k text PRIMARY KEY, v text)");
+    let count = |name: &str| house.node.count(&[name]);
+    let insert = "INSERT INTO t (k, v) VALUES ('a', 'new')";
+    let mut sent = 0;
+    for version in [Version::V3, Version::V4] {
+        let mut client = house.node.client(version);
+        client.run("USE two");
+        let part = [BatchStatement { statement: StatementRef::Text(insert), values: Values::NONE }];
+        let (mut query, mut batch) = (Vec::new(), Vec::new());
+        Query { text: insert, params: at(10) }.encode(version, &mut query);
+        encode_batch(version, BatchKind::Unlogged, &part, &at(10), &mut batch);
+        for (opcode, mut body) in [(Opcode::Query, query), (Opcode::Batch, batch)] {
+            // The flags are before the timestamp, and the keyspace is behind it.
+            let flags = body.len() - 8 - 1;
+            body[flags] |= 0x80;
+            body.extend(*b"\0\x02ks");
+            let held = count("afterglow_quarantined_partitions");
+            refusals.0.store(1, Ordering::SeqCst);
+            let encode = |out: &mut Vec<u8>| out.extend(&body);
+            let answer = client.raw().call(Flags::NONE, opcode, encode).unwrap();
+            assert_eq!(answer.header.opcode, Opcode::Error, "{answer:?}");
+            // Long enough for it to be sent again, too.
+            client.run("USE ks");
+            refusals.0.store(1, Ordering::SeqCst);
+            assert!(!send(&mut client, "INSERT INTO other (k, v) VALUES ('b', 'new')"));
+            client.run("USE two");
+            sent += 1;
+            wait_until("the other is settled", || count("afterglow_settled_writes_total") >= sent);
+            assert_eq!(count("afterglow_repeated_writes_total"), sent, "{version:?} {opcode:?}");
+            assert_eq!(count("afterglow_quarantined_partitions"), held.max(1));
+        }
+    }
+    assert!(house.past().query("SELECT v FROM two.t", Consistency::One).unwrap().is_empty());
 }
 
 /// An INSERT of a timestamp so far from the clock. The database answers it with a timeout.

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use afterglow_cql::error::ErrorCode;
-use afterglow_cql::frame::{Flags, Opcode};
+use afterglow_cql::frame::{Flags, Opcode, Version};
 use afterglow_cql::message::{
     BatchKind, BatchStatement, Consistency, Query, QueryParams, Request as Message, StatementRef,
     Values, encode_batch,
@@ -342,21 +342,28 @@ fn as_text<'a>(part: BatchStatement<'a>, prepared: Option<&'a Prepared>) -> Batc
     BatchStatement { statement, values: part.values }
 }
 
+/// The same parameters at LOCAL_QUORUM. `None` if they name a keyspace that would be lost: before
+/// v5 it is not encoded, though Cassandra 4.0 and later look at it.
+fn at_local_quorum(params: QueryParams<'_>, version: Version) -> Option<QueryParams<'_>> {
+    let is_lost = version < Version::V5 && params.keyspace.is_some();
+    (!is_lost).then_some(QueryParams { consistency: Consistency::LocalQuorum, ..params })
+}
+
 /// The keyspace, the opcode and the body of a request that does what this one asks for, at
 /// LOCAL_QUORUM. Prepared statements are sent as text: the node that is asked need not know them.
 fn again(request: &Request) -> Option<(Option<Rc<str>>, Opcode, Bytes)> {
     let (_, message) = request.message().ok()?;
     let (version, mut body) = (request.header.version, Vec::new());
     let mut opcode = Opcode::Query;
-    let here = |params| QueryParams { consistency: Consistency::LocalQuorum, ..params };
+    let here = |params| at_local_quorum(params, version);
     let keyspace = match (&message, &request.asked) {
         (Message::Query(query), _) => {
-            Query { text: query.text, params: here(query.params) }.encode(version, &mut body);
+            Query { text: query.text, params: here(query.params)? }.encode(version, &mut body);
             request.keyspace()
         }
         (Message::Execute(execute), Operation::Execute(prepared, _)) => {
             // Of an EXECUTE it means nothing.
-            let params = QueryParams { keyspace: None, ..here(execute.params) };
+            let params = here(QueryParams { keyspace: None, ..execute.params })?;
             Query { text: &prepared.text, params }.encode(version, &mut body);
             prepared.keyspace.as_deref()
         }
@@ -369,7 +376,7 @@ fn again(request: &Request) -> Option<(Option<Rc<str>>, Opcode, Bytes)> {
             }
             let parts = batch.statements().zip(texts);
             let statements: Vec<_> = parts.map(|(one, prepared)| as_text(one, prepared)).collect();
-            encode_batch(version, batch.kind, &statements, &here(batch.params), &mut body);
+            encode_batch(version, batch.kind, &statements, &here(batch.params)?, &mut body);
             opcode = Opcode::Batch;
             request.keyspace()
         }
