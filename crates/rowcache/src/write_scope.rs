@@ -1,8 +1,8 @@
 //! The write scope, what one write may touch: gates to close, cached rows to drop, intents to note.
 
 use afterglow_cql::plan::{
-    KeyError, KeyTemplate, MAX_KEY, NamedKeys, PartitionTemplate, RowKey, TableSchema, Target,
-    WriteKind, WritePlan, unit_key,
+    BoundKeys, KeyError, KeyTemplate, MAX_KEY, NamedKeys, PartitionTemplate, RowKey, TableSchema,
+    Target, WriteKind, WritePlan, unit_key,
 };
 use afterglow_cql::statement::Marker;
 use afterglow_cql::token::murmur3;
@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::gate::{GateScope, SLOT_BITS, slot_of};
 
 mod bytes;
+mod drops;
 
 pub use bytes::MalformedScope;
 
@@ -316,15 +317,7 @@ impl WriteScope {
                 None => self.gone(template.table(), tables),
             },
             Target::Bound(keys) => match self.plan_for(keys.table(), tables) {
-                Some(gate) => match keys.resolve(value) {
-                    NamedKeys::Rows(rows) => {
-                        rows.iter().for_each(|row| self.row(gate, row, value));
-                    }
-                    NamedKeys::Partitions(partitions) => {
-                        partitions.iter().for_each(|one| self.partition(gate, one, value));
-                    }
-                    NamedKeys::Table => self.table(gate, keys.table()),
-                },
+                Some(gate) => self.bound(gate, keys, value),
                 None => self.gone(keys.table(), tables),
             },
             Target::NewRow(template) => match self.plan_for(template.table(), tables) {
@@ -404,12 +397,35 @@ impl WriteScope {
         self.invalidations.push(Invalidation::Everything);
     }
 
+    /// Of a table that is touched as a whole no key is looked at any more: a batch may have tens of
+    /// thousands of statements, with hundreds of keys each.
+    fn bound<'v>(
+        &mut self,
+        gate: u32,
+        keys: &BoundKeys,
+        value: &impl Fn(&Marker) -> Option<&'v [u8]>,
+    ) {
+        if self.is_whole(keys.table()) {
+            return self.gate(gate);
+        }
+        match keys.resolve(value) {
+            NamedKeys::Rows(rows) => rows.iter().for_each(|row| self.row(gate, row, value)),
+            NamedKeys::Partitions(partitions) => {
+                partitions.iter().for_each(|one| self.partition(gate, one, value));
+            }
+            NamedKeys::Table => self.table(gate, keys.table()),
+        }
+    }
+
     fn row<'v>(
         &mut self,
         gate: u32,
         template: &KeyTemplate,
         value: &impl Fn(&Marker) -> Option<&'v [u8]>,
     ) {
+        if self.is_whole(template.table()) {
+            return self.gate(gate);
+        }
         let mut key = RowKey::new();
         match template.bind(value, &mut key) {
             Ok(()) => {
@@ -438,6 +454,9 @@ impl WriteScope {
         template: &PartitionTemplate,
         value: &impl Fn(&Marker) -> Option<&'v [u8]>,
     ) {
+        if self.is_whole(template.table()) {
+            return self.gate(gate);
+        }
         let mut key = Vec::new();
         match template.partition_key(value, &mut key) {
             Ok(()) => {
@@ -446,37 +465,6 @@ impl WriteScope {
                 }
             }
             Err(_) => self.table(gate, template.table()),
-        }
-    }
-
-    /// A lightweight transaction may complete another one of its partition, of any row. Where we
-    /// have sent that one the partition is held. Another holder of the lease may have left it.
-    fn completed(&mut self, gate: u32, table: Uuid, token: u64) {
-        let partition = Invalidation::Partition(token);
-        // It comes before the rows of its transaction, which all are of one partition.
-        if !self.invalidations.iter().take(2).any(|one| *one == partition) {
-            self.drops(gate, table, partition);
-        }
-    }
-
-    /// Adds a row or partition of a table, or all of the table if there are too many.
-    fn drops(&mut self, gate: u32, table: Uuid, one: Invalidation) {
-        match self.invalidations.len() {
-            0..MAX_DROPS => self.invalidations.push(one),
-            _ => self.table(gate, table),
-        }
-    }
-
-    /// Adds the unit of a partition. Rows of one partition follow each other, so it is there once.
-    fn unit(&mut self, gate: u32, table: Uuid, key: &[u8]) {
-        let is_there = |one: &Invalidation| matches!(one, Invalidation::Unit(unit) if unit == key);
-        if !self.invalidations.iter().rev().take(2).any(is_there) {
-            return self.drops(gate, table, Invalidation::Unit(key.to_vec()));
-        }
-        // It stays the last, where the next row of the partition finds it.
-        let last = self.invalidations.len() - 1;
-        if last > 0 && is_there(&self.invalidations[last - 1]) {
-            self.invalidations.swap(last - 1, last);
         }
     }
 

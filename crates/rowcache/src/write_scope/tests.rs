@@ -1,5 +1,7 @@
 //! What a write touches.
 
+use std::cell::Cell;
+
 use afterglow_cql::plan::{Column, Plan, TableSchema, analyse};
 use afterglow_cql::schema::Schema;
 use afterglow_cql::statement::parse;
@@ -252,8 +254,8 @@ fn one_partition_of_one_table_is_told_from_more() {
     assert_eq!(WriteScope::everything().partition_of(), None);
 }
 
-/// What texts touch together when this is bound to each of their markers.
-fn bound_scope(texts: &[&str], value: &[u8]) -> WriteScope {
+/// A schema with one table `ks.t (k uuid, c timeuuid, v int)`.
+fn uuids() -> (Schema, Known) {
     let table = TableSchema {
         partition_key: vec![Column::new("k", "uuid")],
         clustering: vec![Column::new("c", "timeuuid")],
@@ -261,7 +263,12 @@ fn bound_scope(texts: &[&str], value: &[u8]) -> WriteScope {
         ..TableSchema::new("ks".into(), "t".into(), Uuid::from_u128(7))
     };
     let known = Known::Table(table.id);
-    let schema = Schema::of_tables([table]);
+    (Schema::of_tables([table]), known)
+}
+
+/// What texts touch together when this is bound to each of their markers.
+fn bound_scope(texts: &[&str], value: &[u8]) -> WriteScope {
+    let (schema, known) = uuids();
     let mut scope = WriteScope::default();
     for text in texts {
         let Plan::Write(plan) = analyse(&parse(text), &schema, None) else {
@@ -343,15 +350,50 @@ fn many_keys_of_one_write_cost_no_more_than_their_table() {
     assert_eq!(scope.invalidations.len(), MAX_DROPS + 1);
 }
 
+/// A bound list of such ids.
+fn list(ids: impl ExactSizeIterator<Item = Uuid>) -> Vec<u8> {
+    let mut bytes = (ids.len() as i32).to_be_bytes().to_vec();
+    ids.for_each(|id| bytes.extend([&[0, 0, 0, 16], &id.as_bytes()[..]].concat()));
+    bytes
+}
+
+/// Each has hundreds of keys, and a batch may have tens of thousands of them.
+#[test]
+fn of_a_table_that_is_touched_as_a_whole_no_further_key_is_looked_at() {
+    let (key, keys) =
+        (Uuid::from_u128(1 << 76), list((0..506_u16).map(|n| Uuid::from_u128(n.into()))));
+    let (schema, known) = uuids();
+    let mut scope = WriteScope::default();
+    let mut looks = |text: &str, value: &[u8]| {
+        let Plan::Write(plan) = analyse(&parse(text), &schema, None) else { panic!("{text}") };
+        let looks = Cell::new(0);
+        let bound = |_: &Marker| {
+            looks.set(looks.get() + 1);
+            Some(value)
+        };
+        scope.add(&plan, &bound, &known);
+        looks.get()
+    };
+    assert_eq!(looks("DELETE FROM ks.t WHERE k IN ?", &keys), 1);
+    let more = (0..100).map(|_| looks("DELETE FROM ks.t WHERE k IN ?", &keys));
+    assert!(more.sum::<usize>() < 10, "its table is touched as a whole soon");
+    assert_eq!(looks("DELETE FROM ks.t WHERE k = ?", key.as_bytes()), 0);
+    assert_eq!(looks("DELETE FROM ks.t WHERE k = ? AND c = ?", key.as_bytes()), 0);
+    assert_eq!(looks("UPDATE ks.t SET v = 1 WHERE k IN ? AND c IN ?", &keys), 0);
+    let gate = gate_of("ks", "t");
+    assert!(scope.gates().contains(&GateScope::Table(gate)));
+    assert_eq!(scope.invalidations()[0], Invalidation::Table(group_of(Uuid::from_u128(7))));
+    assert!(scope.invalidations().len() <= MAX_DROPS + 1);
+    assert_eq!(
+        (scope.planned(), &scope.planned_gates[..]),
+        (&[Uuid::from_u128(7)][..], &[gate][..])
+    );
+    assert_eq!((scope.tokens(), scope.partition_of(), scope.transaction()), (None, None, None));
+}
+
 #[test]
 fn bound_lists_close_the_gate_of_each_partition_once() {
-    let list = |ids: &[u8]| {
-        let mut bytes = (ids.len() as i32).to_be_bytes().to_vec();
-        for id in ids {
-            bytes.extend([&[0, 0, 0, 16], &[*id; 16][..]].concat());
-        }
-        bytes
-    };
+    let list = |ids: &[u8]| list(ids.iter().map(|id| Uuid::from_bytes([*id; 16])));
     let text = "DELETE FROM ks.t WHERE k IN ?";
     let (gates, drops) = bound(text, &list(&[1, 2, 2, 1]));
     assert!(matches!(&gates[..], [GateScope::Slots(slots)] if slots.len() == 2), "{gates:?}");
