@@ -455,10 +455,9 @@ mod tests {
     /// The replicas of one keyspace were others for a while, or one of its tables was changed and
     /// changed back, and nobody told.
     #[test]
-    fn after_untold_changes_nothing_that_may_have_had_some_is_believed_for_long() {
-        let table =
-            |keyspace: &str, id| TableSchema::new(keyspace.into(), "t".into(), Uuid::from_u128(id));
-        let tables = [table("ks", 7), table("other", 8)];
+    fn after_untold_changes_nothing_that_may_have_had_some_is_believed_or_stays_cached() {
+        let other = TableSchema::new("other".into(), "t".into(), Uuid::from_u128(8));
+        let tables = [keyed("t", 7), other];
         let at = |keyspace_time: i64, table_time: i64| {
             let mut schema = Schema::of_tables(tables.clone());
             schema.set_table_time(tables[0].id, table_time);
@@ -483,7 +482,12 @@ mod tests {
             let is_weak = |table: &TableSchema| is_weak(&router, table);
             router.schema_found(&changed_at(1), version("a"));
             assert_eq!(tables.each_ref().map(is_weak), [false; 2], "the first one says nothing");
+            let cache = &router.shared().cache;
+            cache.suspend(false);
+            let (plan, key) = read_of(&changed_at(1), "t");
+            fill(cache, &plan, &key, 1);
             router.schema_found(&second.0, second.1.clone());
+            assert_eq!(matches!(cache.look_up(&key), Lookup::Hit(_)), !weak[0], "{:?}", second.1);
             assert_eq!(tables.each_ref().map(is_weak), weak, "{:?}", second.1);
         }
     }

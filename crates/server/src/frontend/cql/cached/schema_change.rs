@@ -172,19 +172,22 @@ fn has_lagging_column(before: &TableSchema, now: &TableSchema) -> bool {
 /// Fills of tables whose times have moved are not believed for long: there may have been several
 /// changes, and a node may have but the first of them.
 ///
-/// What a keyspace with other replicas has cached is correct. Fills of it are not believed for
-/// long: replicas that came may lack what was written before, and those that came back what was
-/// written meanwhile.
+/// So it is with all tables of a keyspace that has changed. What it had cached before is correct.
+/// But it may have had fewer replicas for a while. What was filled from those may lack writes that
+/// the others have acknowledged. Fills of it are not believed for long either: replicas that came
+/// may lack what was written before, and those that came back what was written meanwhile.
 pub(super) fn forget_untold(shared: &CachedState, before: &Schema, now: &Schema) {
     shared.unheard.lock().compared();
     let touched = now.touched_since(before);
     let ours = |table: &&TableSchema| !table.system;
-    let mut weak = WriteScope::default();
+    let (mut weak, mut changed) = (WriteScope::default(), WriteScope::default());
     for keyspace in &touched.keyspaces {
         let tables = now.tables().map(|table| &**table).filter(ours);
-        tables.filter(|table| table.keyspace == *keyspace).for_each(|table| weak.add_table(table));
+        tables.filter(|table| table.keyspace == *keyspace).for_each(|table| {
+            weak.add_table(table);
+            changed.add_table(table);
+        });
     }
-    let mut changed = WriteScope::default();
     for table in touched.tables.iter().map(|table| &***table).filter(ours) {
         changed.add_table(table);
         // Nobody has told how often, and a node may have but the first change.
@@ -200,7 +203,7 @@ pub(super) fn forget_untold(shared: &CachedState, before: &Schema, now: &Schema)
         tables = changed.gates().len(),
         weak_tables = weak.gates().len(),
         "the schema changed while the control connection was lost: rows of tables that may have \
-         changed are dropped, and they and those of keyspaces that may have got other replicas are \
+         changed, or whose keyspace has, are dropped, and those that are not believed for long are \
          read again soon"
     );
     // Before the rows are forgotten: no fill in between is believed for long.
