@@ -1,8 +1,8 @@
 //! Rows of which nothing is served while it is not known whether a write has changed them.
 //!
 //! A write that may drop a whole table or more may be refused: its client has no right to it, or it
-//! is no statement at all. So nothing is dropped for it before the database has answered. What it
-//! would drop is *in doubt* meanwhile:
+//! is no statement at all. So no whole table is dropped for it before the database has answered.
+//! What it would drop is *in doubt* meanwhile:
 //!
 //! ```text
 //! write:  gates closed, doubt noted -> sent -> answered -> dropped, unless refused
@@ -94,8 +94,8 @@ impl DoubtCounts {
 
 impl Doubts {
     /// Nothing of this is served until [`Doubts::end`] is called with what is returned.
-    pub(crate) fn begin(&self, dropped: &[Invalidation]) -> Doubt {
-        let doubt = Doubt(dropped.into());
+    pub(crate) fn begin<'d>(&self, dropped: impl Iterator<Item = &'d Invalidation>) -> Doubt {
+        let doubt = Doubt(dropped.cloned().collect());
         let mut in_doubt = self.in_doubt.write();
         doubt.groups().for_each(|group| in_doubt.note(group));
         self.count.fetch_add(1, Ordering::Release);

@@ -161,6 +161,36 @@ fn rows_of_a_table_are_dropped_for_a_write_of_some_of_them_before_it_is_sent() {
     assert_eq!(stage.rows()[0], (true, false));
 }
 
+/// Such a batch may be refused as well, and a row of it costs one row.
+#[test]
+fn of_a_batch_of_rows_and_a_table_the_table_is_dropped_after_the_answer_only() {
+    let texts = [
+        "BEGIN BATCH UPDATE ks.u SET v = 1 WHERE k = 1; DELETE FROM ks.t WHERE v = 1; APPLY BATCH",
+        "BEGIN BATCH DELETE FROM ks.t WHERE v = 1; UPDATE ks.u SET v = 1 WHERE k = 1; \
+         UPDATE ks.t SET v = 1 WHERE k = 1; APPLY BATCH",
+    ];
+    for (text, answered) in texts.into_iter().flat_map(|text| {
+        [Answered::Refused, Answered::Definite, TIMEOUT].map(|answered| (text, answered))
+    }) {
+        let mut stage = Stage::new();
+        assert_eq!(["t", "u"].map(|table| stage.fill(table)), [None; 2]);
+        let write = stage.begin(text);
+        assert_eq!(stage.rows(), [(false, true), (true, false)], "{text}: before its answer");
+        assert_eq!(stage.fill("u"), Some(Bypass::WriteInFlight));
+        write.settle(answered);
+        let kept = answered == Answered::Refused;
+        assert_eq!(stage.rows(), [(true, kept), (true, false)], "{text}: {answered:?}");
+        // A crash before the answer.
+        stage.clock.pass(HELD_FOR);
+        stage.fill("t");
+        assert_eq!(stage.rows()[0], SERVED);
+        let write = stage.begin(text);
+        stage.again();
+        assert_eq!(stage.rows(), [(true, false); 2], "{text}");
+        std::mem::forget(write);
+    }
+}
+
 #[test]
 fn a_crash_before_the_answer_drops_what_the_answer_may_have_dropped_and_one_after_it_no_more() {
     for (text, left) in [

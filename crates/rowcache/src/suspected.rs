@@ -23,7 +23,7 @@ impl<W> RowCache<W> {
     /// Suspects all of these tables.
     pub fn suspect(self: &Arc<Self>, scope: &WriteScope) -> Suspected<W> {
         let gates = scope.gates();
-        let doubt = self.doubts.begin(scope.invalidations());
+        let doubt = self.doubts.begin(scope.invalidations().iter());
         gates.iter().for_each(|gate| self.gates.begin_write(gate));
         Suspected { cache: self.clone(), gates, doubt, has_changed: true }
     }

@@ -21,9 +21,9 @@
 //!   the new table.
 //! - A write of unknown outcome that makes its partition leaves the table weak, not held: no cached
 //!   row is of a key that nobody was told.
-//! - A statement that is not understood, or that touches whole tables, drops nothing before it is
-//!   answered. Nothing of that is served meanwhile ([`doubts`](crate::doubts)). In a ring, one that
-//!   names tables drops them before.
+//! - A statement that is not understood, or that touches whole tables, drops no whole table before
+//!   it is answered. Nothing of that is served meanwhile ([`doubts`](crate::doubts)). In a ring, one
+//!   that names tables drops them before.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -188,7 +188,9 @@ impl<W> RowCache<W> {
             None => scope.may_be_nothing(),
             Some(_) => scope.doubtful && scope.is_everything(),
         };
-        let doubt = waits.then(|| self.doubts.begin(scope.invalidations()));
+        let waiting = |one: &&Invalidation| waits && one.is_wide();
+        let all = || scope.invalidations().iter();
+        let doubt = waits.then(|| self.doubts.begin(all().filter(waiting)));
         let groups = doubt.as_ref().map(Doubt::only_groups);
         let all_undropped = groups == Some(None);
         let groups = groups.flatten().unwrap_or_default();
@@ -225,9 +227,7 @@ impl<W> RowCache<W> {
             Some(CachedRow::OnFlash(row)) => write.on_flash = Some(row),
             Some(CachedRow::Dropped) | None => {}
         }
-        if write.undropped.is_none() {
-            scope.invalidations().iter().for_each(|one| self.drop_rows(one));
-        }
+        all().filter(|one| !waiting(one)).for_each(|one| self.drop_rows(one));
         // More gates of ours, which no row passes that was looked at before.
         let newer = newer();
         if !newer.is_empty() {

@@ -61,7 +61,7 @@ pub enum Invalidation {
 
 impl Invalidation {
     /// Whether it drops a whole table or more.
-    fn is_wide(&self) -> bool {
+    pub(crate) fn is_wide(&self) -> bool {
         match self {
             Invalidation::Table(_) | Invalidation::Everything => true,
             Invalidation::Row(_) | Invalidation::Unit(_) | Invalidation::Partition(_) => false,
@@ -215,9 +215,9 @@ impl WriteScope {
         replaced
     }
 
-    /// Whether to wait for the database's answer before anything is dropped. That is so if a
+    /// Whether to wait for the database's answer before whole tables are dropped. That is so if a
     /// statement is not understood: the database probably refuses all. It is so for what touches
-    /// whole tables: anybody who can log in may ask for that.
+    /// whole tables, also in a batch with rows: anybody who can log in may ask for that.
     pub fn may_be_nothing(&self) -> bool {
         self.doubtful || self.asked && self.is_wide()
     }
@@ -229,9 +229,10 @@ impl WriteScope {
         self.may_be_nothing() || self.asked && self.everything && self.invalidations.is_empty()
     }
 
-    /// Whether it drops whole tables or more, and nothing else.
+    /// Whether it drops whole tables or more, maybe with rows of others.
     fn is_wide(&self) -> bool {
-        !self.invalidations.is_empty() && self.invalidations.iter().all(Invalidation::is_wide)
+        let mut all = self.invalidations.iter();
+        all.any(Invalidation::is_wide)
     }
 
     /// Whether all of it changes the schema. Of a change that the database answers with no change,

@@ -34,6 +34,7 @@ fn house_of(users: &[&str]) -> (House, Arc<Asked>) {
     let kept = asked.clone();
     let database = FakeBackend::scripted(Version::MAX, move |ask| {
         let takes = ["TRUNCATE ks.t", "DROP TABLE ks.t"].contains(&&*ask.text)
+            || ask.text.starts_with("BEGIN BATCH INSERT INTO ks.t")
             || ask.text.starts_with("DROP INDEX")
             || ask.text.starts_with("DROP KEYSPACE no");
         if takes {
@@ -91,6 +92,14 @@ fn who_asks_for_whole_tables_in_vain_waits_before_the_next_is_sent() {
 #[test]
 fn who_asks_in_vain_for_a_keyspace_that_is_not_there_waits_too() {
     waits_before_the_next_is_sent(["DROP KEYSPACE nowhere"; 3]);
+}
+
+/// A row besides makes it no write of that row alone.
+#[test]
+fn who_asks_in_vain_for_a_row_and_a_whole_table_waits_too() {
+    let batch = "BEGIN BATCH INSERT INTO ks.t (k, v) VALUES ('b', '1'); \
+                 DELETE FROM ks.t WHERE v = '1'; APPLY BATCH";
+    waits_before_the_next_is_sent([batch; 3]);
 }
 
 fn waits_before_the_next_is_sent(texts: [&str; 3]) {
