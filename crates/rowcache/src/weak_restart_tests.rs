@@ -205,6 +205,36 @@ fn a_write_that_made_its_partition_holds_no_table_whatever_its_outcome() {
     under_way.settle(Answered::Definite);
 }
 
+/// Its permit has ended, so it is not acknowledged; its writer may be dead, or may ask again.
+#[test]
+fn a_write_that_has_not_ended_keeps_the_table_weak_in_which_it_made_its_partition() {
+    const MINUTE: u64 = 60_000;
+    for (answered, after) in [(Answered::Definite, Fills::Believed), (TIMEOUT, Fills::ShortLived)] {
+        for renewed in [false, true] {
+            let stage = Stage::new();
+            let mut write = stage.begin_made(&[], false, None);
+            for _ in 0..3 {
+                write.weaken_made(MINUTE);
+                assert_eq!(stage.fills("m", 1), Fills::ShortLived);
+                stage.clock.pass(59);
+                assert_eq!(stage.fills("m", 1), Fills::ShortLived);
+            }
+            if renewed {
+                write.renew_made();
+                let (plan, key) = stage.read("m", 1);
+                let joined = stage.cache.join(&plan.table, &key, PERMISSION, || ());
+                assert!(matches!(joined, Join::Bypass(Bypass::WriteInFlight)));
+            }
+            write.settle(answered);
+            assert_ne!(stage.fills("m", 1), Fills::Held);
+            stage.clock.pass(61);
+            assert_eq!(stage.fills("m", 1), after, "{answered:?}, renewed: {renewed}");
+            stage.clock.pass(HOLD);
+            assert_eq!(stage.fills("m", 1), Fills::Believed);
+        }
+    }
+}
+
 #[test]
 fn a_decided_transaction_is_not_held_for_long_after_a_restart() {
     let mut stage = Stage::new();

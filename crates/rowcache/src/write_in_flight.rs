@@ -101,8 +101,7 @@ pub struct WriteInFlight<W> {
     cache: Arc<RowCache<W>>,
     gates: Vec<GateScope>,
     intents: Vec<Noted>,
-    /// Gates of tables in which the database makes the partition, with their intents.
-    made: (Vec<GateScope>, Vec<Noted>),
+    made: MadePartitions,
     nature: Nature,
     /// Its consistency level does not guarantee that a quorum read sees it.
     weak: bool,
@@ -115,6 +114,15 @@ pub struct WriteInFlight<W> {
     /// The row, where it is on flash only and was not found yet.
     pub(crate) on_flash: Option<Box<RowOnFlash>>,
     settled: bool,
+}
+
+/// Tables in which the database makes partitions.
+#[derive(Default)]
+struct MadePartitions {
+    gates: Vec<GateScope>,
+    intents: Vec<Noted>,
+    /// The gates are open though the write has not ended.
+    is_open: bool,
 }
 
 /// What a write drops once it is answered.
@@ -317,9 +325,9 @@ impl<W> WriteInFlight<W> {
         let (tables, slots): (Vec<_>, Vec<_>) =
             gates.into_iter().partition(|scope| matches!(scope, GateScope::Table(_)));
         let weak = Nature { weak: true, ..Nature::default() };
-        self.made.1 = self.cache.intent_log.begin(&tables, weak);
+        self.made.intents = self.cache.intent_log.begin(&tables, weak);
         tables.iter().for_each(|scope| self.cache.gates.begin_write(scope));
-        self.made.0 = tables;
+        self.made.gates = tables;
         self.close(slots);
     }
 
@@ -433,16 +441,37 @@ impl<W> WriteInFlight<W> {
         });
     }
 
-    /// Ends the part that is of partitions which the database makes: who has found one by a scan
-    /// may fill again, and what fills may have missed lives for a short time.
-    pub fn weaken_made(&mut self) {
-        let until = self.cache.clock.now() + self.cache.hold.as_millis() as Millis;
-        self.end_made(Settled::Weak { until });
+    /// Opens the gates of partitions that the database makes, for who has found one by a scan.
+    /// What is filled within `lasts` may miss the write, and lives for a short time. To be called
+    /// again before that is over, until the write has ended: then it is weak for a hold, if its
+    /// outcome asks for that.
+    pub fn weaken_made(&mut self, lasts: Millis) {
+        let until = self.cache.clock.now() + lasts;
+        let was_open = std::mem::replace(&mut self.made.is_open, true);
+        for scope in &self.made.gates {
+            match was_open {
+                true => self.cache.gates.weaken(scope, until),
+                false => self.cache.gates.end_write(scope, Settled::Weak { until }),
+            }
+        }
+    }
+
+    /// Closes them again: the write may be acknowledged once more.
+    pub fn renew_made(&mut self) {
+        if std::mem::take(&mut self.made.is_open) {
+            self.made.gates.iter().for_each(|scope| self.cache.gates.begin_write(scope));
+        }
     }
 
     fn end_made(&mut self, settled: Settled) {
-        let (gates, intents) = std::mem::take(&mut self.made);
-        gates.iter().for_each(|scope| self.cache.gates.end_write(scope, settled));
+        let MadePartitions { gates, intents, is_open } = std::mem::take(&mut self.made);
+        for scope in &gates {
+            match (is_open, settled) {
+                (false, settled) => self.cache.gates.end_write(scope, settled),
+                (true, Settled::Weak { until }) => self.cache.gates.weaken(scope, until),
+                (true, _) => {}
+            }
+        }
         self.cache.intent_log.settle(&intents, settled);
     }
 

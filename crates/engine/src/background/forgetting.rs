@@ -22,7 +22,7 @@ use super::parts::forgetting::Round;
 use crate::shard::ShardSlot;
 
 /// Objects in DRAM looked at in one turn at a shard's lock.
-const VISITED: usize = 4096;
+const VISITED: usize = 256;
 /// Turns in a step.
 const TURNS: usize = 16;
 

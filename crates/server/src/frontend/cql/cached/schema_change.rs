@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use afterglow_cql::frame::Envelope;
-use afterglow_cql::plan::{SchemaView, TableSchema};
+use afterglow_cql::plan::{SchemaView, TableSchema, Target};
 use afterglow_cql::response::{Response, ResultBody, SchemaChange, SchemaTarget};
 use afterglow_cql::schema::Schema;
 use afterglow_ring::WriteResult;
@@ -85,11 +85,12 @@ pub(super) fn forget_appeared(shared: &CachedState, before: &Schema, now: &Schem
     }
 }
 
-/// Tables that were made again under a name of the last snapshot. A write that was planned here for
-/// the one before may have changed rows of the new one, whose owners it did not ask: their keys may
-/// be others. It was answered before this member knew. So all owners drop these tables once more.
+/// Tables of the last snapshot that were made again, or are gone. A write that was planned here for
+/// one may have changed rows of what has its name now, whose owners it did not ask: their keys may
+/// be others. It was answered before this member knew. So all owners drop these tables once more. A
+/// node may show that one is gone before it shows the next: owners that know that drop it.
 pub(super) fn tell_of_remade(shared: &CachedState, before: &Schema, now: &Schema) {
-    let remade = remade(before, now);
+    let remade = remade(before, now, &Index::of(Arc::new(now.clone())));
     if let Some(ring) = shared.ring.get().filter(|_| !remade.is_empty()) {
         let ring = ring.clone();
         compio::runtime::spawn(async move {
@@ -99,13 +100,17 @@ pub(super) fn tell_of_remade(shared: &CachedState, before: &Schema, now: &Schema
     }
 }
 
-fn remade(before: &Schema, now: &Schema) -> WriteScope {
+fn remade(before: &Schema, now: &Schema, tables: &Index) -> WriteScope {
     let mut remade = WriteScope::default();
-    let is_remade = |table: &&Arc<TableSchema>| {
-        let then = before.table(&table.keyspace, &table.name);
-        !table.system && then.is_some_and(|then| then.id != table.id)
-    };
-    now.tables().filter(is_remade).for_each(|table| remade.add_table(table));
+    for then in before.tables().filter(|table| !table.system) {
+        let (keyspace, table) = (then.keyspace.clone(), then.name.clone());
+        let next = now.table(&keyspace, &table);
+        if next.as_ref().is_none_or(|next| next.id != then.id) {
+            let gone = Target::Table { keyspace, table, id: Some(then.id) };
+            remade.add_target(&gone, &|_| None, tables);
+            next.iter().for_each(|next| remade.add_table(next));
+        }
+    }
     remade
 }
 
@@ -310,6 +315,8 @@ pub(super) fn with_user_types(keyspace: &str, schema: &Schema) -> WriteScope {
 
 #[cfg(test)]
 mod tests {
+    use afterglow_rowcache::write_scope::{Invalidation, group_of};
+
     use super::super::testing::keyed;
     use super::*;
 
@@ -317,9 +324,19 @@ mod tests {
     fn a_table_made_again_is_told_of_and_no_other() {
         let before = Schema::of_tables([keyed("same", 1), keyed("made", 2), keyed("gone", 3)]);
         let now = Schema::of_tables([keyed("same", 1), keyed("made", 4), keyed("new", 5)]);
-        let mut expected = WriteScope::default();
-        expected.add_table(&keyed("made", 4));
-        assert_eq!(remade(&before, &now), expected);
-        assert!(remade(&Schema::default(), &now).is_empty(), "nothing was planned before");
+        let tell =
+            |before: &Schema, now: &Schema| remade(before, now, &Index::of(Arc::new(now.clone())));
+        let told = tell(&before, &now);
+        let dropped = |of: &WriteScope, id| {
+            let group = group_of(Uuid::from_u128(id));
+            of.invalidations().contains(&Invalidation::Table(group))
+        };
+        let of_all = [1, 2, 3, 4, 5].map(|id| dropped(&told, id));
+        assert_eq!(of_all, [false, true, true, true, false]);
+        assert!(tell(&Schema::default(), &now).is_empty(), "nothing was planned before");
+        assert!(tell(&now, &now).is_empty());
+        // A node showed that it was gone before it showed the next; an owner knows the next.
+        let owner = Index::of(Arc::new(Schema::of_tables([keyed("gone", 6)])));
+        assert!(dropped(&told.replaced(&owner), 6));
     }
 }

@@ -15,13 +15,16 @@ use crate::frontend::cql::cached::{RowCache, WriteInFlight};
 /// What a write may touch besides, if it was not planned for the schema as it is here.
 pub type Newer = Box<dyn Fn(&WriteScope) -> WriteScope + Send>;
 
+/// How far ahead tables are weak in which a write makes partitions whose permit has ended.
+const WEAK: Time = 60_000_000;
+
 /// The rows, with the writes that are granted.
 pub struct RingRows {
     cache: Arc<RowCache>,
     newer: Newer,
     granted: BTreeMap<PermitKey, WriteInFlight>,
-    /// Of these, writes of nothing but partitions that the database makes: when the permit has
-    /// ended for certain, once time has passed.
+    /// Of these, writes of nothing but partitions that the database makes, once time has passed:
+    /// when the permit has ended for certain, and then when their tables are to be weakened again.
     made: BTreeMap<PermitKey, Option<Time>>,
     /// A write has dropped more than its scopes say.
     dropped_more: bool,
@@ -83,7 +86,9 @@ impl Rows for RingRows {
         if scope.only_makes_partitions() {
             self.made.insert(write, None);
         }
-        if !self.granted.contains_key(&write) {
+        if let Some(begun) = self.granted.get_mut(&write) {
+            begun.renew_made();
+        } else {
             let begun = self.begin_write((scope, dead_after), false);
             self.granted.insert(write, begun);
         }
@@ -112,17 +117,18 @@ impl Rows for RingRows {
     }
 
     /// Its writer may be dead, and nobody says how the write has ended. Once its permit has ended
-    /// nobody is told of the new rows unless this owner is asked again. So their tables are weak
-    /// from then on, instead of closed for an intent.
+    /// nobody is told of the new rows unless this owner is asked again, which closes their tables
+    /// again. So these are weak until it ends, instead of closed for an intent.
     fn tick(&mut self, now: Time, valid: Time) {
-        let (made, granted) = (&mut self.made, &mut self.granted);
-        made.retain(|write, end| {
-            let is_over = now >= *end.get_or_insert(now + valid);
-            if is_over && let Some(begun) = granted.get_mut(write) {
-                begun.weaken_made();
+        for (write, next) in &mut self.made {
+            let due = next.get_or_insert(now + valid);
+            if now >= *due
+                && let Some(begun) = self.granted.get_mut(write)
+            {
+                *due = now + WEAK / 2;
+                begun.weaken_made(WEAK / 1_000);
             }
-            !is_over
-        });
+        }
     }
 
     /// The write was sent under another owner's gates, and its answer came too late for them. So a
@@ -258,8 +264,19 @@ mod tests {
         }
         rows.tick(2 * VALID, VALID);
         assert!(fills());
+        // Its writer has asked for another permit, and may acknowledge it.
+        rows.begin(write, WriteBody { scopes: &scopes, detail: &detail });
+        assert!(!fills());
+        rows.tick(3 * VALID, VALID);
+        rows.tick(4 * VALID, VALID);
+        let is_weak = || {
+            let joined = cache.join(&plan.table, &key, permission, || unreachable!());
+            let Join::Lead(ticket) = joined else { panic!("its permit has ended") };
+            ticket.is_weak()
+        };
+        assert!(is_weak(), "for as long as it has not ended");
         // Its end may come all the same.
         rows.end(write, Outcome::Settled);
-        assert!(fills() && rows.made.is_empty() && rows.granted.is_empty());
+        assert!(rows.made.is_empty() && rows.granted.is_empty());
     }
 }
