@@ -1,10 +1,12 @@
-//! Writes to whole tables, and of rows whose key the database makes, whose outcome is unknown: what
-//! they cannot have touched goes on being cached by all members.
+//! Writes of unknown outcome in a ring. Of whole tables, and of rows whose key the database makes:
+//! what they cannot have touched goes on being cached by all members. Of transactions: a SERIAL read
+//! decides them, and their partition is cached again.
 
 use std::time::Duration;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::Version;
+use afterglow_cql::message::Consistency;
 use afterglow_cql::response::{ErrorBody, ErrorDetail};
 use afterglow_testkit::fake_backend::FakeBackend;
 
@@ -14,16 +16,21 @@ use crate::ring_world::World;
 /// Longer than a test.
 const HOLD: Duration = Duration::from_secs(3_600);
 
-/// Two members over a database that answers nothing of `ks.ids` in time.
+/// Two members over a database that answers nothing of `ks.ids` in time, and no transaction.
 fn world() -> World {
     let database = FakeBackend::scripted(Version::MAX, |ask| {
+        let message = "nobody knows";
+        let is_transaction = ask.text.starts_with("UPDATE ks.t ");
         let is_lost = ask.text.contains("ks.ids") && !ask.text.starts_with("CREATE");
-        if is_lost {
-            let message = "nobody knows";
+        if is_transaction {
+            let consistency = Consistency::Serial;
+            let detail = ErrorDetail::CasWriteUnknown { consistency, received: 1, block_for: 2 };
+            ask.error(&ErrorBody { code: ErrorCode::CasWriteUnknown, message, detail });
+        } else if is_lost {
             let (code, detail) = (ErrorCode::Truncate, ErrorDetail::Other(&[]));
             ask.error(&ErrorBody { code, message, detail });
         }
-        is_lost
+        is_transaction || is_lost
     });
     let mut world = World::over(furnished(database.unwrap()), 2);
     for setup in &mut world.setups {
@@ -55,5 +62,19 @@ fn an_unknown_outcome_keeps_no_other_table_from_being_cached() {
         for member in [&mut reader, &mut writer] {
             all_are_cached(&world, member);
         }
+    }
+}
+
+/// Members ask whether the database's SERIAL reads decide transactions.
+#[test]
+fn a_transaction_of_unknown_outcome_is_decided_by_a_serial_read() {
+    let world = world();
+    let (mut writer, mut reader) = (world.client(0), world.client(1));
+    for n in 0..20 {
+        let text = format!("UPDATE ks.t SET v = 'two' WHERE k = 'k{n}' IF v = 'one'");
+        assert!(writer.try_run(&text).is_err(), "{text}");
+    }
+    for member in [&mut reader, &mut writer] {
+        all_are_cached(&world, member);
     }
 }

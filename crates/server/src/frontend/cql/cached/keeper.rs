@@ -20,10 +20,10 @@ use uuid::Uuid;
 use super::super::{Backend, Cluster, CqlShared, LeftNodes, NodeId};
 use super::FillWaiter;
 use super::own_keyspace::{self, Lack};
-use super::own_query::{NoResult, call, execute, query, remedy};
+use super::own_query::{NoResult, execute, query, remedy};
+use super::paxos_settings::PaxosSettings;
 use super::ring::is_ring;
 use super::schema_change::note_tables_again;
-use super::setting::setting_of;
 use super::state::CachedState;
 use crate::config::{LivePolicies, TablePolicies};
 use crate::metrics::{BackendMetrics, LeaseState};
@@ -47,7 +47,7 @@ pub(super) struct Keeper {
     backend_metrics: Arc<BackendMetrics>,
     /// The keyspace and the table are there.
     prepared: bool,
-    paxos: Learned,
+    paxos: PaxosSettings,
     /// Since the claim was checked against the cluster that answers.
     cluster_checked: bool,
     /// No attempt to connect before this.
@@ -57,14 +57,6 @@ pub(super) struct Keeper {
     troubles: Vec<NoResult>,
     /// What the lease's keyspace lacks of replicas, which was told.
     lack: Option<Lack>,
-}
-
-/// What the database has told of its lightweight transactions.
-#[derive(PartialEq, Eq)]
-enum Learned {
-    Nothing,
-    Refused,
-    Reported,
 }
 
 /// Asks the keeper to end; the answer comes when it has. True: give the lease back, nothing of ours
@@ -89,7 +81,7 @@ impl Keeper {
             connection: None,
             left: LeftNodes::default(),
             prepared: false,
-            paxos: Learned::Nothing,
+            paxos: PaxosSettings::default(),
             cluster_checked: false,
             connect_at: 0,
             holder: None,
@@ -283,9 +275,7 @@ impl Keeper {
             }
             return None;
         }
-        if self.paxos != Learned::Reported {
-            self.learn_of_paxos(&backend).await;
-        }
+        self.paxos.look(&backend, &self.shared).await;
         Some(backend)
     }
 
@@ -302,25 +292,6 @@ impl Keeper {
         own_keyspace::make(&self.front_end, backend, &[("lease", CREATE_TABLE)]).await?;
         self.prepared = true;
         Ok(())
-    }
-
-    /// How this database runs lightweight transactions, as far as it tells: older ones do not.
-    async fn learn_of_paxos(&mut self, backend: &Backend) {
-        let setting = async |name: &str| {
-            let text = format!("SELECT value FROM system_views.settings WHERE name = '{name}'");
-            setting_of(&call(backend, &text, Consistency::One).await.ok()?)
-        };
-        let (variant, purging) =
-            (setting("paxos_variant").await, setting("paxos_state_purging").await);
-        if let (Some(variant), Some(purging)) = (variant, purging) {
-            self.shared.paxos.set_settings(variant.as_deref(), purging.as_deref());
-            self.paxos = Learned::Reported;
-        } else if self.paxos != Learned::Refused {
-            tracing::warn!(
-                "system_views.settings cannot be read (grant SELECT on it): lightweight transactions of unknown outcome keep their partitions uncached until the replicas have forgotten them"
-            );
-            self.paxos = Learned::Refused;
-        }
     }
 
     async fn end(&mut self, release: bool) {

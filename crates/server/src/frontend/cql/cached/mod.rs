@@ -37,6 +37,7 @@ mod newest;
 mod outcome;
 mod own_keyspace;
 mod own_query;
+mod paxos_settings;
 mod policies;
 mod read;
 mod refresh;

@@ -23,6 +23,7 @@ use super::map_row::{self, MapRowError, RingName};
 use super::source::now;
 use crate::frontend::cql::cached::own_keyspace::{self, Lack};
 use crate::frontend::cql::cached::own_query::{NoResult, lacks_nodes, query, remedy, stays};
+use crate::frontend::cql::cached::paxos_settings::PaxosSettings;
 use crate::frontend::cql::cached::state::CachedState;
 use crate::frontend::cql::{Backend, Cluster, CqlShared, LeftNodes, NodeId};
 use crate::metrics::BackendMetrics;
@@ -47,6 +48,7 @@ pub struct Database {
     connect_at: Cell<u64>,
     /// Keyspace and tables are there.
     prepared: Cell<bool>,
+    paxos: PaxosSettings,
     ring_name: String,
     /// How many shards the ring has.
     shards: usize,
@@ -112,6 +114,7 @@ impl Database {
             connecting: futures_util::lock::Mutex::default(),
             connect_at: Cell::new(0),
             prepared: Cell::new(false),
+            paxos: PaxosSettings::default(),
             ring_name,
             shards: protocol.shards,
             timeout: Duration::from_micros(protocol.transaction),
@@ -250,6 +253,12 @@ impl Database {
     pub async fn ring_of(&self, owner: Uuid) -> Option<RingName> {
         let find = async |on: &Connection| lease_row::ring_of(&on.backend, owner).await;
         self.ask(TIMEOUT, find).await?.1
+    }
+
+    /// Learns how the database runs lightweight transactions, if it is time to ask.
+    pub async fn look_at_settings(&self) {
+        let look = async |on: &Connection| self.paxos.look(&on.backend, &self.shared).await;
+        let _ = self.ask(TIMEOUT, look).await;
     }
 
     /// Has something asked on the connection, which is left if there is no answer in time. What

@@ -455,6 +455,9 @@ async fn run_jobs(
                     ring.with(|member, io| member.map_read(id, map, io));
                     ring.note_trouble(reason(&read, ring.me(), known, ring.map_loss()));
                     ring.note_lack(database.lack());
+                    if read.is_ok() {
+                        database.look_at_settings().await;
+                    }
                 }
                 DatabaseJob::Transact { id, map } => {
                     let result = database.transact(&map).await;
