@@ -1,6 +1,6 @@
 //! Writes of unknown outcome in a ring. Of whole tables, and of rows whose key the database makes:
-//! what they cannot have touched goes on being cached by all members. Of transactions: a SERIAL read
-//! decides them, and their partition is cached again.
+//! what they cannot have touched goes on being cached by all members. Of transactions: a SERIAL
+//! read decides them, and their partition is cached again.
 
 use std::time::Duration;
 
