@@ -175,6 +175,25 @@ fn an_instance_that_comes_back_finds_its_rows_and_none_that_was_written_meanwhil
     assert_eq!(hits, world.count(&carried("here")), "what was there is a hit");
 }
 
+/// Whoever takes shards over fills them for a short time only: for hours, in which an instance may
+/// be away again.
+#[test]
+fn an_instance_that_is_away_again_finds_the_rows_that_it_had_found() {
+    let mut world = World::settled(2);
+    let keys: Vec<_> = (0..40).map(|n| format!("k{n}")).collect();
+    keys.iter().for_each(|key| world.client(0).put(key, "one"));
+    read_all(&mut [world.client(1)], &["one"; 40]);
+    for _ in 0..3 {
+        world.without_the_second();
+        world.start(1);
+        world.settle();
+        wait_until("rows are found where they were", || {
+            read_all(&mut [world.client(1)], &["one"; 40]);
+            world.node(1).count(&carried("here")) >= 8
+        });
+    }
+}
+
 /// Others may write past the ring while no member caches a table as `exclusive`. An instance that
 /// is away then has the policy of before when it comes back, and the rows of before.
 #[test]

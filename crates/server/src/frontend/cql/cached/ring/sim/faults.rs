@@ -89,8 +89,11 @@ impl SimWorld {
             Some(*at) != owner && self.nodes.get(*at).is_some_and(|n| n.process.is_some())
         };
         let Some(through) = others.into_iter().find(is_fit) else { return };
-        (self.late_write, self.writer) = (time, through);
         let is_made = self.unwritten == Time::MAX;
+        if !is_made && self.unread == Time::MAX {
+            return; // nobody knows the key before the row is made
+        }
+        (self.late_write, self.writer) = (time, through);
         let until = self.now + time + 3_500 * MS;
         self.unwritten = if is_made { until } else { self.unwritten.max(until) };
         let client = self.oracle.writes(through, vec![0], false);

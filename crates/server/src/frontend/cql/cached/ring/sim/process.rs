@@ -377,9 +377,9 @@ impl Hands {
         let weak = self.ring.fill_terms(row.table(), &row.key, permission)?;
         let asked_at = cache.clock().moment();
         let carried = carried(&self.shared, &row.key, fingerprint, &self.metrics).await;
-        let (filled, from) = match carried {
-            Some((filled, _)) => (filled, AnsweredBy::Cache),
-            None => (self.fill(at, asked_at, Time::MAX).await?, AnsweredBy::Database),
+        let (filled, from, weak) = match carried {
+            Some((filled, _)) => (filled, AnsweredBy::Cache, false),
+            None => (self.fill(at, asked_at, Time::MAX).await?, AnsweredBy::Database, weak),
         };
         let (plan, key, cache_permission) = (row.read(), &row.key, permission);
         let fill = ReturnedFill { plan, key, filled, cache_permission, asked_at, weak };

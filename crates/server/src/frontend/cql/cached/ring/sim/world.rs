@@ -333,7 +333,7 @@ impl SimWorld {
             1..=9 if rows > 2 => written.push((row + 1) % rows),
             _ => {}
         }
-        if written.contains(&0) && self.now < self.unwritten {
+        if written.contains(&0) && (self.now < self.unwritten || self.unread == Time::MAX) {
             return;
         }
         let rate = self.plan.rates.weak;
