@@ -116,7 +116,6 @@ HISTORIES = {
         "cql::cached::fill_result::tests",
         "cql::cached::in_vain::tests",
         "cql::cached::outcome::tests",
-        "cql::cached::paxos_settings::tests",
         "cql::cached::ring::clocks::tests",
         "cql::cached::ring::foreigners::tests",
         "cql::cached::ring::kept::tests",

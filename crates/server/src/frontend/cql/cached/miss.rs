@@ -211,7 +211,8 @@ impl Filler<'_> {
         let (asked_at, asked) = (self.shared.cache.clock().moment(), Instant::now());
         let terms = (permission, asked_at, weak);
         if let Some((filled, from)) = self.carried(permission).await {
-            let (_, row) = self.install(filled, (permission, asked_at, false), ticket);
+            let weak = weak && from == CarriedFrom::OldOwner;
+            let (_, row) = self.install(filled, (permission, asked_at, weak), ticket);
             return brought(row, path_of(from.tier()));
         }
         count.note(self.request, reason);

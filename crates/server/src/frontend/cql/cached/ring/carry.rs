@@ -6,7 +6,7 @@
 //! 3. The shard's old owner is asked (PULL), for a time after the move.
 //! 4. What was found counts if the ring knows that no write has touched it since. The ring is asked
 //!    after the row was found. It is cached again for the time that it has left, also where the
-//!    shard is weak ([`carried`]).
+//!    shard is weak, if it was found here ([`carried`]).
 //!
 //! A shard that has not moved in this process' time costs one look at the member.
 
@@ -30,10 +30,10 @@ const TIMEOUT: Duration = Duration::from_millis(100);
 /// Looks for a row that is missing where it was cached before, and says where it was found, which
 /// is counted. The caller leads the fill of it.
 ///
-/// Fills of a weak shard may miss writes that its owner before had granted, and live for a short
-/// time. A row that is carried misses none: each of these writes has dropped it where it was
-/// cached. So the caller installs it as of no weak shard. It has the time that it had, which is
-/// short only if its own fill was weak.
+/// Fills of a weak shard live for a short time: they may miss writes that its owner before had
+/// granted. A row found here misses none, as each of these writes has dropped it. So the caller
+/// installs it as of no weak shard. A row of the old owner is installed as a fill is: that owner
+/// may not have heard of a change of the schema, and have filled it from replicas that lack it.
 pub async fn carried(
     shared: &CachedState,
     key: &RowKey,

@@ -257,8 +257,10 @@ impl Database {
 
     /// Learns how the database runs lightweight transactions, if it is time to ask.
     pub async fn look_at_settings(&self) {
-        let look = async |on: &Connection| self.paxos.look(&on.backend, &self.shared).await;
-        let _ = self.ask(TIMEOUT, look).await;
+        let Some(on) = self.connect().await else { return };
+        // A node that is slow with these goes on to be asked for the map.
+        let look = self.paxos.look(&on.backend, &self.shared);
+        let _ = compio::time::timeout(self.timeout, look).await;
     }
 
     /// Has something asked on the connection, which is left if there is no answer in time. What

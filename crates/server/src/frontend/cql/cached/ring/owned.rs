@@ -172,7 +172,8 @@ impl Owned<'_> {
         let asked_at = self.shared.cache.clock().moment();
         let fingerprint = question.read().fingerprint;
         if let Some((filled, from)) = carried(self.shared, key, fingerprint, self.metrics).await {
-            let (_, row) = self.install(question, filled, (asked_at, false), ticket);
+            let weak = weak && from == CarriedFrom::OldOwner;
+            let (_, row) = self.install(question, filled, (asked_at, weak), ticket);
             return Some((row?, Some(from)));
         }
         let attempt = self.late_fills.try_one(table.id)?;

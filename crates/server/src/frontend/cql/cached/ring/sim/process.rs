@@ -41,7 +41,7 @@ use crate::frontend::cql::cached::FillWaiter;
 use crate::frontend::cql::cached::level::Need;
 use crate::frontend::cql::cached::sought::{Found, Sought};
 use crate::frontend::cql::cached::state::CachedState;
-use crate::metrics::FrontEndMetrics;
+use crate::metrics::{CarriedFrom, FrontEndMetrics};
 
 /// What comes to a process.
 pub enum Input {
@@ -378,7 +378,9 @@ impl Hands {
         let asked_at = cache.clock().moment();
         let carried = carried(&self.shared, &row.key, fingerprint, &self.metrics).await;
         let (filled, from, weak) = match carried {
-            Some((filled, _)) => (filled, AnsweredBy::Cache, false),
+            Some((filled, from)) => {
+                (filled, AnsweredBy::Cache, weak && from == CarriedFrom::OldOwner)
+            }
             None => (self.fill(at, asked_at, Time::MAX).await?, AnsweredBy::Database, weak),
         };
         let (plan, key, cache_permission) = (row.read(), &row.key, permission);
