@@ -9,6 +9,7 @@ use crate::api::MissReason;
 use crate::device::sim::{Crash, SimFaults, SimIo};
 use crate::ops::get::Lookup;
 use crate::segment::SegmentState;
+use crate::tier::admission::PROVEN_AT;
 
 /// Turns of a tenth of a second in which what was put must have come to flash.
 const IN_TIME: usize = 100;
@@ -229,11 +230,13 @@ fn oldest_and_worth_keeping(world: &mut World, life: &mut Life) -> (u32, u64) {
     (segment, hash)
 }
 
-/// Reads an object that DRAM does not have. A reclaim of its own segment begins, whose footer
-/// cannot be read; the read ends `turns` turns later. False if the reclaim is over by then.
-fn read_while_reclaimed_blindly(turns: usize) -> bool {
-    let (mut world, mut life) = world(1);
-    let segment = oldest_but_for_none(&mut world, &mut life, b"key");
+/// Reads an object that DRAM does not have, and that is asked for often. A reclaim of its own
+/// segment begins, whose footer cannot be read; the read ends `turns` turns later. False if the
+/// reclaim is over by then.
+fn read_while_reclaimed_blindly(seed: u64, turns: usize) -> bool {
+    let (mut world, mut life) = world(seed);
+    let (segment, hash) = oldest_and_worth_keeping(&mut world, &mut life);
+    life.core.shard(hash).lock().sketch.raise(hash, PROVEN_AT);
     let Lookup::Flash(read) = life.namespaces[NS].get(b"key") else { panic!("it is on flash") };
     let bytes = life.core.set.read_at(read.device(), read.offset(), read.len());
     world.machine.set_faults(SimFaults { read_error: 1.0, ..SimFaults::none() });
@@ -252,27 +255,32 @@ fn read_while_reclaimed_blindly(turns: usize) -> bool {
         return false;
     }
     assert!(matches!(read.finish(bytes), Lookup::Hit(_)), "its bytes are there still");
-    let hash = life.core.hash(NS as u16, b"key");
     assert!(
         life.core.shard(hash).lock().dram.peek(hash, NS as u16, b"key").is_some(),
         "no test: not promoted"
     );
     world.machine.set_faults(SimFaults::none());
+    // Where there was no room for a copy, the next hit asks for one.
+    pass(&mut world, &mut life, IN_TIME);
+    assert!(get(&life, b"key").is_some(), "lost, {turns} turns after the begin, seed {seed}");
     pass(&mut world, &mut life, IN_TIME);
     assert_eq!(
         not_on_flash(&world, &life, &[b"key".to_vec()]),
         0,
-        "in DRAM alone, {turns} turns after the begin"
+        "in DRAM alone, {turns} turns after the begin, seed {seed}"
     );
     let life = crash(&mut world, life, Crash::Process);
-    assert!(get(&life, b"key").is_some(), "lost with the process, {turns} turns after the begin");
+    assert!(get(&life, b"key").is_some(), "lost with the process, {turns} turns, seed {seed}");
     true
 }
 
 #[test]
 fn what_a_read_brings_from_a_segment_that_is_reclaimed_blindly_is_written_again() {
-    let moments = (0..40).take_while(|&turns| read_while_reclaimed_blindly(turns)).count();
-    assert!(moments > 0, "no test: no read ended while its segment was reclaimed");
+    for seed in 1..=24 {
+        let is_in_time = |&turns: &usize| read_while_reclaimed_blindly(seed, turns);
+        let moments = (0..40).take_while(is_in_time).count();
+        assert!(moments > 0, "no test: no read ended while its segment was reclaimed, seed {seed}");
+    }
 }
 
 /// A lookup brings an object into memory while a reclaim reads its record to write it again, which
