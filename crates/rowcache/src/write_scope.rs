@@ -333,15 +333,7 @@ impl WriteScope {
             },
             Target::Table { keyspace, table, id } => {
                 match id.or_else(|| tables.id(keyspace, table)) {
-                    Some(id) => {
-                        let gate = gate_of(keyspace, table);
-                        // Its name says which gate it has, also if it was made again since.
-                        if !self.planned.contains(&id) {
-                            self.planned.push(id);
-                            self.planned_gates.push(gate);
-                        }
-                        self.table(gate, id);
-                    }
+                    Some(id) => self.planned_table(gate_of(keyspace, table), id),
                     None if tables.is_unknown() => self.all(),
                     // It is not in our schema, so nothing of it is served. An earlier run may have
                     // cached rows of it: they are dropped when a snapshot first has it. It may
@@ -372,6 +364,21 @@ impl WriteScope {
     /// Adds all of a table.
     pub fn add_table(&mut self, table: &TableSchema) {
         self.table(gate_of(&table.keyspace, &table.name), table.id);
+    }
+
+    /// Adds all of a table, and what has its name by the time the gates are closed: see
+    /// [`WriteScope::of_newer`].
+    pub fn add_planned(&mut self, table: &TableSchema) {
+        self.planned_table(gate_of(&table.keyspace, &table.name), table.id);
+    }
+
+    /// The name of a table says which gate it has, also if it was made again since.
+    fn planned_table(&mut self, gate: u32, id: Uuid) {
+        if !self.planned.contains(&id) {
+            self.planned.push(id);
+            self.planned_gates.push(gate);
+        }
+        self.table(gate, id);
     }
 
     fn plan_for(&mut self, id: Uuid, tables: &impl Tables) -> Option<u32> {

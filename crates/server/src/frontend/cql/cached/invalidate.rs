@@ -16,8 +16,8 @@ use afterglow_rowcache::write_scope::{Invalidation, WriteScope};
 use serde::{Deserialize, Serialize};
 
 use super::super::CqlShared;
-use super::ring::{RingWrite, Verdict};
 use super::state::CachedState;
+use super::tell::tell_owners;
 
 /// How long the owners in a ring may take.
 const TIMEOUT: Duration = Duration::from_secs(8);
@@ -128,11 +128,8 @@ impl Invalidator {
         };
         let (done, ended) = mpsc::sync_channel(1);
         self.front_end.reactors.spawn_on(0, move || async move {
-            let mut write = RingWrite::begin(&ring, &scope, 0);
-            let reached = write.permitted().await
-                && write.finish(WriteResult::Done).await == Verdict::Acknowledged;
             // Who asked may have given up waiting.
-            let _ = done.send(reached);
+            let _ = done.send(tell_owners(&ring, &scope, WriteResult::Done).await);
         });
         match ended.recv_timeout(TIMEOUT) {
             Ok(true) => Ok(()),

@@ -21,7 +21,7 @@ use super::awaited::{SoughtUnit, Waited};
 use super::fill::FillShape;
 use super::level::Need;
 use super::read::{Pending, Terms, allow, ask, is_allowed, path_of, tier_of};
-use super::ring::carried;
+use super::ring::{carried, carried_weakly};
 use super::sought::may_be_in_unit;
 use super::state::CachedState;
 use crate::frontend::cql::Request;
@@ -211,8 +211,8 @@ impl Filler<'_> {
         let (asked_at, asked) = (self.shared.cache.clock().moment(), Instant::now());
         let terms = (permission, asked_at, weak);
         if let Some((filled, from)) = self.carried(permission).await {
-            let weak = weak && from == CarriedFrom::OldOwner;
-            let (_, row) = self.install(filled, (permission, asked_at, weak), ticket);
+            let terms = (permission, asked_at, carried_weakly(weak, from));
+            let (_, row) = self.install(filled, terms, ticket);
             return brought(row, path_of(from.tier()));
         }
         count.note(self.request, reason);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use afterglow_cql::frame::Envelope;
-use afterglow_cql::plan::{SchemaView, TableSchema, Target};
+use afterglow_cql::plan::{SchemaView, TableSchema};
 use afterglow_cql::response::{Response, ResultBody, SchemaChange, SchemaTarget};
 use afterglow_cql::schema::Schema;
 use afterglow_ring::WriteResult;
@@ -90,24 +90,20 @@ pub(super) fn forget_appeared(shared: &CachedState, before: &Schema, now: &Schem
 /// be others. It was answered before this member knew. So all owners drop these tables once more. A
 /// node may show that one is gone before it shows the next: owners that know that drop it.
 pub(super) fn tell_of_remade(shared: &CachedState, before: &Schema, now: &Schema) {
-    let remade = remade(before, now, &Index::of(Arc::new(now.clone())));
-    if let Some(ring) = shared.ring.get().filter(|_| !remade.is_empty()) {
-        let ring = ring.clone();
-        compio::runtime::spawn(async move {
-            tell_until_all_know(&ring, &remade, WriteResult::Done).await;
-        })
-        .detach();
+    let Some(ring) = shared.ring.get().cloned() else { return };
+    let remade = remade(before, now);
+    if !remade.is_empty() {
+        let tell = async move { tell_until_all_know(&ring, &remade, WriteResult::Done).await };
+        compio::runtime::spawn(tell).detach();
     }
 }
 
-fn remade(before: &Schema, now: &Schema, tables: &Index) -> WriteScope {
+fn remade(before: &Schema, now: &Schema) -> WriteScope {
     let mut remade = WriteScope::default();
     for then in before.tables().filter(|table| !table.system) {
-        let (keyspace, table) = (then.keyspace.clone(), then.name.clone());
-        let next = now.table(&keyspace, &table);
+        let next = now.table(&then.keyspace, &then.name);
         if next.as_ref().is_none_or(|next| next.id != then.id) {
-            let gone = Target::Table { keyspace, table, id: Some(then.id) };
-            remade.add_target(&gone, &|_| None, tables);
+            remade.add_planned(then);
             next.iter().for_each(|next| remade.add_table(next));
         }
     }
@@ -324,17 +320,15 @@ mod tests {
     fn a_table_made_again_is_told_of_and_no_other() {
         let before = Schema::of_tables([keyed("same", 1), keyed("made", 2), keyed("gone", 3)]);
         let now = Schema::of_tables([keyed("same", 1), keyed("made", 4), keyed("new", 5)]);
-        let tell =
-            |before: &Schema, now: &Schema| remade(before, now, &Index::of(Arc::new(now.clone())));
-        let told = tell(&before, &now);
+        let told = remade(&before, &now);
         let dropped = |of: &WriteScope, id| {
             let group = group_of(Uuid::from_u128(id));
             of.invalidations().contains(&Invalidation::Table(group))
         };
         let of_all = [1, 2, 3, 4, 5].map(|id| dropped(&told, id));
         assert_eq!(of_all, [false, true, true, true, false]);
-        assert!(tell(&Schema::default(), &now).is_empty(), "nothing was planned before");
-        assert!(tell(&now, &now).is_empty());
+        assert!(remade(&Schema::default(), &now).is_empty(), "nothing was planned before");
+        assert!(remade(&now, &now).is_empty());
         // A node showed that it was gone before it showed the next; an owner knows the next.
         let owner = Index::of(Arc::new(Schema::of_tables([keyed("gone", 6)])));
         assert!(dropped(&told.replaced(&owner), 6));

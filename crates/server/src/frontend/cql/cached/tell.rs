@@ -1,4 +1,5 @@
-//! Tells all owners of a ring what a write may have touched that they were not asked for.
+//! Has owners of a ring drop what no write of theirs named: what one may have touched besides, and
+//! what the operator says.
 
 use std::sync::Arc;
 use std::time::Duration;

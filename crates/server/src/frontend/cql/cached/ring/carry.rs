@@ -6,7 +6,7 @@
 //! 3. The shard's old owner is asked (PULL), for a time after the move.
 //! 4. What was found counts if the ring knows that no write has touched it since. The ring is asked
 //!    after the row was found. It is cached again for the time that it has left, also where the
-//!    shard is weak, if it was found here ([`carried`]).
+//!    shard is weak, if it was found here ([`carried_weakly`]).
 //!
 //! A shard that has not moved in this process' time costs one look at the member.
 
@@ -29,11 +29,6 @@ const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Looks for a row that is missing where it was cached before, and says where it was found, which
 /// is counted. The caller leads the fill of it.
-///
-/// Fills of a weak shard live for a short time: they may miss writes that its owner before had
-/// granted. A row found here misses none, as each of these writes has dropped it. So the caller
-/// installs it as of no weak shard. A row of the old owner is installed as a fill is: that owner
-/// may not have heard of a change of the schema, and have filled it from replicas that lack it.
 pub async fn carried(
     shared: &CachedState,
     key: &RowKey,
@@ -53,6 +48,14 @@ pub async fn carried(
     let row = ring.pull(from.old_owner?, token, key).await.filter(counts)?;
     metrics.carried.inc(CarriedFrom::OldOwner);
     Some((row.into_filled(), CarriedFrom::OldOwner))
+}
+
+/// Whether a carried row is to be installed for a short time, as fills of a shard that is `weak`
+/// are: these may miss writes that its owner before had granted. A row found here misses none, as
+/// each of these writes has dropped it. The old owner may not have heard of a change of the schema,
+/// and have filled its row from replicas that lack it.
+pub fn carried_weakly(weak: bool, from: CarriedFrom) -> bool {
+    weak && from == CarriedFrom::OldOwner
 }
 
 impl Ring {

@@ -51,7 +51,7 @@ mod unconfirmed;
 mod write;
 
 pub(super) use self::ask::RemoteRow;
-pub(super) use self::carry::carried;
+pub(super) use self::carry::{carried, carried_weakly};
 pub(super) use self::core::{Admission, Ring};
 pub(super) use self::keeper::RingKeeper;
 pub(super) use self::lease_row::is_ring;

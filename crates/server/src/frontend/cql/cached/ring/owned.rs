@@ -25,7 +25,7 @@ use afterglow_rowcache::row::Filled;
 use afterglow_rowcache::serve::{CachePermission, NotCached};
 use futures_channel::oneshot;
 
-use super::carry::carried;
+use super::carry::{carried, carried_weakly};
 use super::core::Ring;
 use super::late_fills::LateFills;
 use crate::frontend::cql::cached::level::Need;
@@ -172,7 +172,7 @@ impl Owned<'_> {
         let asked_at = self.shared.cache.clock().moment();
         let fingerprint = question.read().fingerprint;
         if let Some((filled, from)) = carried(self.shared, key, fingerprint, self.metrics).await {
-            let weak = weak && from == CarriedFrom::OldOwner;
+            let weak = carried_weakly(weak, from);
             let (_, row) = self.install(question, filled, (asked_at, weak), ticket);
             return Some((row?, Some(from)));
         }

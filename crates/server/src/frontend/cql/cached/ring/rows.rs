@@ -82,16 +82,17 @@ impl Rows for RingRows {
     }
 
     fn begin(&mut self, write: PermitKey, body: WriteBody<'_>) {
+        if let Some(begun) = self.granted.get_mut(&write) {
+            begun.renew_made();
+            self.made.entry(write).and_modify(|next| *next = None);
+            return;
+        }
         let (scope, dead_after) = read_detail(body.detail);
         if scope.only_makes_partitions() {
             self.made.insert(write, None);
         }
-        if let Some(begun) = self.granted.get_mut(&write) {
-            begun.renew_made();
-        } else {
-            let begun = self.begin_write((scope, dead_after), false);
-            self.granted.insert(write, begun);
-        }
+        let begun = self.begin_write((scope, dead_after), false);
+        self.granted.insert(write, begun);
     }
 
     fn end(&mut self, write: PermitKey, outcome: Outcome) {

@@ -28,7 +28,7 @@ use afterglow_rowcache::write_scope::WriteScope;
 use futures_channel::{mpsc, oneshot};
 
 use super::super::ask::RemoteRow;
-use super::super::carry::carried;
+use super::super::carry::{carried, carried_weakly};
 use super::super::core::{DatabaseJob, Ring};
 use super::super::kept::KeptFile;
 use super::super::late_fills::LateFills;
@@ -41,7 +41,7 @@ use crate::frontend::cql::cached::FillWaiter;
 use crate::frontend::cql::cached::level::Need;
 use crate::frontend::cql::cached::sought::{Found, Sought};
 use crate::frontend::cql::cached::state::CachedState;
-use crate::metrics::{CarriedFrom, FrontEndMetrics};
+use crate::metrics::FrontEndMetrics;
 
 /// What comes to a process.
 pub enum Input {
@@ -378,9 +378,7 @@ impl Hands {
         let asked_at = cache.clock().moment();
         let carried = carried(&self.shared, &row.key, fingerprint, &self.metrics).await;
         let (filled, from, weak) = match carried {
-            Some((filled, from)) => {
-                (filled, AnsweredBy::Cache, weak && from == CarriedFrom::OldOwner)
-            }
+            Some((filled, from)) => (filled, AnsweredBy::Cache, carried_weakly(weak, from)),
             None => (self.fill(at, asked_at, Time::MAX).await?, AnsweredBy::Database, weak),
         };
         let (plan, key, cache_permission) = (row.read(), &row.key, permission);
