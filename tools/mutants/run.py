@@ -113,6 +113,7 @@ HISTORIES = {
         "write::tests",
     ],
     "server": [
+        "cql::cached::fill::tests",
         "cql::cached::fill_result::tests",
         "cql::cached::in_vain::tests",
         "cql::cached::outcome::tests",

@@ -26,7 +26,7 @@ use crate::io::{Rows, WriteBody};
 use crate::map::{Map, Standing, shard_of};
 use crate::message::{Outcome, RowKey, Scope, ShardState};
 use crate::permit::Permits;
-use crate::terms::{Carried, FillTerms};
+use crate::terms::{Carried, FillTerms, OlderRow};
 use crate::unseen::{Unseen, hold_of, raise};
 
 /// What an instance keeps across a crash of its process: intents, holds, dirty bits and which
@@ -92,6 +92,8 @@ struct Received {
     version: u64,
     at: Time,
     state: ShardState,
+    /// Whether it has heard of the same changes of the schema. Otherwise its rows may miss writes.
+    heard: bool,
 }
 
 /// What an instance keeps across a crash of its process whose intents and holds are kept elsewhere,
@@ -290,7 +292,7 @@ impl Custody {
         {
             return false;
         }
-        self.mark_dirty(map, body.scopes);
+        self.mark_dirty(map, body, rows);
         rows.begin(key, body);
         true
     }
@@ -318,7 +320,7 @@ impl Custody {
                 self.gates.hold(*scope, until);
             }
         }
-        self.mark_dirty(map, body.scopes);
+        self.mark_dirty(map, body, rows);
         rows.forget(body, weak);
         true
     }
@@ -339,17 +341,16 @@ impl Custody {
         }
     }
 
-    fn mark_dirty(&mut self, map: &Map, scopes: &[Scope]) {
-        for scope in scopes {
+    fn mark_dirty(&mut self, map: &Map, body: WriteBody<'_>, rows: &dyn Rows) {
+        for scope in body.scopes {
             match scope {
                 Scope::Token(token) => {
                     let shard = map.shard_of(*token);
                     self.dirty.set(shard as u16, map.shards[shard].epoch, *token);
                 }
                 Scope::All => {
-                    for (shard, epoch) in &self.held {
-                        self.dirty.set_all(*shard, *epoch);
-                    }
+                    let only_makes = || rows.only_makes_rows(body.detail);
+                    self.dirty.set_everywhere(&self.held, map.version, only_makes);
                 }
             }
         }
@@ -423,7 +424,11 @@ impl Custody {
         let shard = map.shard_of(key.token);
         let epoch = map.shards[shard].epoch;
         if let Some((cached, row)) = rows.get(key)
-            && self.counts(shard as u16, key.token, cached, epoch)
+            && self.counts(
+                shard as u16,
+                OlderRow { token: key.token, epoch: cached, exists: row.is_some() },
+                epoch,
+            )
         {
             return Look::Hit(row);
         }
@@ -438,11 +443,11 @@ impl Custody {
         Look::Miss(Ticket { epoch, stamp: self.gates.stamp(), weak })
     }
 
-    fn counts(&self, shard: u16, token: i64, cached: u64, epoch: u64) -> bool {
-        if cached == epoch {
+    fn counts(&self, shard: u16, row: OlderRow, epoch: u64) -> bool {
+        if row.epoch == epoch {
             return true;
         }
-        let counts = cached < epoch && self.dirty.is_clean(shard, token, cached, epoch);
+        let counts = row.epoch < epoch && self.dirty.is_clean(shard, row, epoch);
         if counts {
             coverage_mark!(CountsOverEpochs);
         }
@@ -532,7 +537,13 @@ impl Custody {
     pub fn carried(&self, map: &Map, me: MemberId, token: i64, now: Time) -> Option<Carried> {
         let shard = map.shard_of(token);
         let epoch = map.shards[shard].epoch;
-        let counts = |before| self.dirty.is_clean(shard as u16, token, before, epoch);
+        let counts = |before| {
+            self.dirty.is_clean(
+                shard as u16,
+                OlderRow { token, epoch: before, exists: true },
+                epoch,
+            )
+        };
         let any = epoch.checked_sub(1).is_some_and(counts) && self.answers_for(map, me, token);
         any.then(|| Carried { shard, epoch, old_owner: self.pull_from(map, me, token, now) })
     }
@@ -561,17 +572,11 @@ impl Custody {
 
     /// Under which epoch a row that the old owner cached earlier may be installed, if it may. It
     /// must count as if it had been cached here. A later write has set its dirty bit.
-    pub fn may_install_pulled(
-        &self,
-        map: &Map,
-        me: MemberId,
-        token: i64,
-        cached: u64,
-    ) -> Option<u64> {
-        let number = map.shard_of(token);
+    pub fn may_install_pulled(&self, map: &Map, me: MemberId, row: OlderRow) -> Option<u64> {
+        let number = map.shard_of(row.token);
         let epoch = map.shards[number].epoch;
-        let clean = cached < epoch && self.dirty.is_clean(number as u16, token, cached, epoch);
-        (clean && self.answers_for(map, me, token)).then_some(epoch)
+        let clean = row.epoch < epoch && self.dirty.is_clean(number as u16, row, epoch);
+        (clean && self.answers_for(map, me, row.token)).then_some(epoch)
     }
 }
 

@@ -7,10 +7,10 @@ use crate::message::Detail;
 
 impl Custody {
     /// For the oracles: whether a cached row could be served, were the lease valid.
-    pub fn row_counts(&self, map: &Map, me: MemberId, token: i64, cached: u64) -> bool {
-        let shard = map.shard_of(token);
-        self.answers_for(map, me, token)
-            && self.counts(shard as u16, token, cached, map.shards[shard].epoch)
+    pub fn row_counts(&self, map: &Map, me: MemberId, row: OlderRow) -> bool {
+        let shard = map.shard_of(row.token);
+        self.answers_for(map, me, row.token)
+            && self.counts(shard as u16, row, map.shards[shard].epoch)
     }
 
     /// For the oracles: whether a write to this token is known.
@@ -36,6 +36,11 @@ impl Custody {
     }
 }
 
+/// A row that was cached under that epoch.
+fn older(epoch: u64) -> OlderRow {
+    OlderRow { token: TOKEN, epoch, exists: true }
+}
+
 fn map() -> Map {
     let mut map = Map { version: 1, ring: RING, ..Map::empty(1) };
     for id in [OLD, NEW] {
@@ -58,7 +63,7 @@ fn after(maps: &[Map], config: &Config) -> Custody {
     adopt(&mut new, &first, None, NEW, config);
     old.stop_answering(&first, OLD, (&[0], NEW));
     let states = old.snapshot(&first, OLD, &[0], 0);
-    new.receive(1, states, 0);
+    new.receive(1, states, (0, true));
     // The old owner goes on, once the version has passed.
     let key = PermitKey {
         process: crate::identity::Identity { id: OLD, incarnation: Incarnation(9) },
@@ -79,14 +84,14 @@ fn a_snapshot_counts_for_its_own_move_and_not_for_a_later_takeover() {
     let mut moved = map().next();
     moved.give(0, Some(NEW));
     let new = after(std::slice::from_ref(&moved), &config);
-    assert!(new.may_fill(0, TOKEN, 0) && new.row_counts(&moved, NEW, TOKEN, 1));
+    assert!(new.may_fill(0, TOKEN, 0) && new.row_counts(&moved, NEW, older(1)));
 
     let stayed = map().next();
     let mut taken = stayed.next();
     taken.give(0, Some(NEW));
     for maps in [vec![stayed, taken.clone()], vec![taken.clone()]] {
         let new = after(&maps, &config);
-        assert!(!new.may_fill(0, TOKEN, 0) && !new.row_counts(&taken, NEW, TOKEN, 0));
+        assert!(!new.may_fill(0, TOKEN, 0) && !new.row_counts(&taken, NEW, older(0)));
     }
 }
 
@@ -122,7 +127,7 @@ fn heir(old: &mut Custody, config: &Config) -> Custody {
     let mut new = Custody { begun: true, ..Custody::default() };
     adopt(&mut new, &map(), None, NEW, config);
     old.stop_answering(&map(), OLD, (&[0], NEW));
-    new.receive(1, old.snapshot(&map(), OLD, &[0], 0), 0);
+    new.receive(1, old.snapshot(&map(), OLD, &[0], 0), (0, true));
     adopt(&mut new, &moved(), Some(&map()), NEW, config);
     new
 }
@@ -242,7 +247,7 @@ fn a_write_that_ends_before_its_move_is_known_is_no_hold_if_it_cannot_be_applied
             if comes_first {
                 new.end(key(1), outcome, (0, &config), &mut rows);
             }
-            new.receive(1, states, 0);
+            new.receive(1, states, (0, true));
             new.end(key(1), outcome, (0, &config), &mut rows);
             adopt(&mut new, &moved(), Some(&map()), NEW, &config);
             let filled = match outcome {
@@ -276,6 +281,38 @@ fn what_came_with_a_shard_does_not_outlive_the_weakness_of_its_takeover() {
     assert_eq!((terms(0), terms(2 * config.hold)), (Some(true), Some(false)));
 }
 
+/// It went back meanwhile, and the write ended there. Nobody tells who has no part in it any more.
+#[test]
+fn what_came_with_a_shard_is_over_when_the_shard_comes_again_without_it() {
+    let (config, mut rows) = (beside_rows(), crate::sim::rows());
+    let mut new = heir(&mut owner_with_a_write(Scope::Token(TOKEN), &config, &mut rows), &config);
+    let mut back = moved().next();
+    back.give(0, Some(OLD));
+    let mut again = back.next();
+    again.give(0, Some(NEW));
+    adopt(&mut new, &back, Some(&moved()), NEW, &config);
+    let state = ShardState { epoch: back.shards[0].epoch, ..ShardState::default() };
+    new.receive(back.version, vec![state], (0, true));
+    adopt(&mut new, &again, Some(&back), NEW, &config);
+    let terms = new.fill_terms(&again, NEW, TOKEN, 0);
+    assert_eq!(terms.map(|terms| terms.weak), Some(false));
+}
+
+/// Its rows may lack what new replicas lack. Each lives for a minute at the new owner, but the old
+/// one has it for good.
+#[test]
+fn an_old_owner_that_has_not_heard_of_a_change_of_the_schema_is_asked_for_no_rows() {
+    let config = beside_rows();
+    for heard in [true, false] {
+        let mut new = Custody { begun: true, ..Custody::default() };
+        adopt(&mut new, &map(), None, NEW, &config);
+        new.receive(1, vec![ShardState { epoch: 1, ..ShardState::default() }], (0, heard));
+        adopt(&mut new, &moved(), Some(&map()), NEW, &config);
+        let carried = new.carried(&moved(), NEW, TOKEN, 0).expect("its own rows count");
+        assert_eq!(carried.old_owner, heard.then_some(OLD));
+    }
+}
+
 /// A peer says it.
 #[test]
 fn no_permit_of_a_peer_is_too_long_to_reckon_with_at_the_next_move() {
@@ -284,7 +321,7 @@ fn no_permit_of_a_peer_is_too_long_to_reckon_with_at_the_next_move() {
     adopt(&mut new, &map(), None, NEW, &config);
     let writes = vec![(key(1), TOKEN, Time::MAX)];
     let state = ShardState { epoch: 1, writes, ..ShardState::default() };
-    new.receive(1, vec![state], 9);
+    new.receive(1, vec![state], (9, true));
     adopt(&mut new, &moved(), Some(&map()), NEW, &config);
     assert!(new.are_written(&moved(), &[0], 10, &config));
 }
@@ -428,7 +465,7 @@ fn what_a_ring_has_that_follows_another_is_weak_at_first() {
 #[test]
 fn no_row_counts_over_an_epoch_in_which_an_earlier_process_may_have_granted_writes() {
     let (config, first, moved) = (beside_rows(), map(), moved());
-    let counts = |new: &Custody| new.may_install_pulled(&moved, NEW, TOKEN, 1).is_some();
+    let counts = |new: &Custody| new.may_install_pulled(&moved, NEW, older(1)).is_some();
     let mut new = Custody { begun: true, ..Custody::default() };
     adopt(&mut new, &first, None, NEW, &config);
     adopt(&mut new, &moved, Some(&first), NEW, &config);
@@ -446,6 +483,31 @@ fn no_row_counts_over_an_epoch_in_which_an_earlier_process_may_have_granted_writ
     assert!(!counts(&next), "an earlier process of the member was in these maps");
 }
 
+/// An application that makes each of its rows with `uuid()` would be cold after every move and
+/// every return.
+#[test]
+fn a_write_that_only_makes_rows_leaves_the_old_owners_rows_and_not_its_absences() {
+    let (config, first, moved) = (beside_rows(), map(), moved());
+    for (detail, stays) in [(crate::sim::MAKES, [true, false]), (&[], [false, false])] {
+        let mut new = Custody { begun: true, ..Custody::default() };
+        adopt(&mut new, &first, None, NEW, &config);
+        adopt(&mut new, &moved, Some(&first), NEW, &config);
+        let counts = |new: &Custody| {
+            let older = [true, false].map(|exists| OlderRow { exists, ..older(1) });
+            older.map(|row| new.may_install_pulled(&moved, NEW, row).is_some())
+        };
+        assert_eq!(counts(&new), [true, true]);
+        let process = crate::identity::Identity { id: OLD, incarnation: Incarnation(9) };
+        let (scopes, detail) = ([Scope::All], Detail::from(detail));
+        let body = WriteBody { scopes: &scopes, detail: &detail };
+        let rows = &mut crate::sim::rows();
+        let write = (PermitKey { process, number: 1 }, body);
+        assert!(new.begin(&moved, NEW, moved.version, write, 9, rows));
+        assert_eq!(counts(&new), stays);
+        assert_eq!(new.carried(&moved, NEW, TOKEN, 0).is_some(), stays[0]);
+    }
+}
+
 #[test]
 fn no_hold_of_a_peer_is_too_long_to_reckon_with() {
     let config = beside_rows();
@@ -453,7 +515,7 @@ fn no_hold_of_a_peer_is_too_long_to_reckon_with() {
     let (holds, dirty) = (vec![(TOKEN, Time::MAX)], Vec::new());
     let writes = vec![(key(1), TOKEN, Time::MAX)];
     let state = ShardState { shard: 0, epoch: 1, weak: Time::MAX, holds, writes, dirty };
-    new.receive(1, vec![state], 9);
+    new.receive(1, vec![state], (9, true));
     adopt(&mut new, &moved(), Some(&map()), NEW, &config);
     assert_eq!(fills(&new, TOKEN, Time::MAX - 1), None);
 }
@@ -468,13 +530,13 @@ fn holds_of_a_move_that_failed_do_not_outlive_it() {
     old.stop_answering(&map(), OLD, (&[0], NEW));
     let states = old.snapshot(&map(), OLD, &[0], 0);
     assert_eq!(states[0].writes.len(), 1);
-    new.receive(1, states, 0);
+    new.receive(1, states, (0, true));
     old.end(key(1), Outcome::Settled, (0, &config), &mut rows);
     let stayed = map().next();
     adopt(&mut old, &stayed, Some(&map()), OLD, &config);
     adopt(&mut new, &stayed, Some(&map()), NEW, &config);
     old.stop_answering(&stayed, OLD, (&[0], NEW));
-    new.receive(2, old.snapshot(&stayed, OLD, &[0], 0), 0);
+    new.receive(2, old.snapshot(&stayed, OLD, &[0], 0), (0, true));
     let mut moved = stayed.next();
     moved.give(0, Some(NEW));
     adopt(&mut new, &moved, Some(&stayed), NEW, &config);

@@ -29,6 +29,11 @@ pub trait Rows {
     fn is_held(&self, _key: &RowKey) -> bool {
         false
     }
+    /// Whether a write of everything does no more than make rows whose keys the database draws. It
+    /// changes no row that is there.
+    fn only_makes_rows(&self, _detail: &Detail) -> bool {
+        false
+    }
     /// Caches a row; for a short time only if it is `weak`, so that it may miss writes.
     /// `at`: its epoch, and when its fill began, from when that time counts.
     fn install(&mut self, key: &RowKey, at: (u64, Time), row: Option<Vec<u8>>, weak: bool);

@@ -72,4 +72,4 @@ pub use message::{Answer, Detail, Envelope, Message, Outcome, RowKey, Scope};
 pub use schema::SchemaVersion;
 pub use settings::{Agreement, Difference, differences};
 pub use takeover::Suspicion;
-pub use terms::{Carried, FillTerms};
+pub use terms::{Carried, FillTerms, OlderRow};

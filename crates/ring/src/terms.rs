@@ -23,3 +23,14 @@ pub struct Carried {
     /// Whom to ask, for a time after a move.
     pub old_owner: Option<MemberId>,
 }
+
+/// A row that was cached under an epoch before the present one, here or elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OlderRow {
+    /// The token of its partition.
+    pub token: i64,
+    /// The epoch.
+    pub epoch: u64,
+    /// Whether there is a row. Otherwise what is cached says that there is none.
+    pub exists: bool,
+}

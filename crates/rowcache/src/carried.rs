@@ -44,9 +44,10 @@ impl CarriedRow {
         Some(CarriedRow { epoch, left: (left != ENDLESS).then_some(left), row: bytes.slice(4..) })
     }
 
-    /// Whether its bytes are a stored row of this shape of the table.
-    pub fn fits(&self, fingerprint: u64) -> bool {
-        Row::checked(self.row.clone(), fingerprint).is_some()
+    /// Whether there is a row, and not the word that there is none. `None`: its bytes are no stored
+    /// row of this shape of the table.
+    pub fn exists(&self, fingerprint: u64) -> Option<bool> {
+        Some(!Row::checked(self.row.clone(), fingerprint)?.stored().is_absent())
     }
 
     /// As if the database had been asked when the row was looked for.

@@ -122,6 +122,10 @@ pub struct WriteScope {
     tokens: Vec<i64>,
     /// Table and key of the first partition of a lightweight transaction.
     transaction: Option<(Uuid, Vec<u8>)>,
+    /// Of all keys to drop and all names of unknown tables.
+    bytes: usize,
+    /// It drops everything, so that nothing is added any more.
+    has_all: bool,
 }
 
 impl WriteScope {
@@ -309,6 +313,7 @@ impl WriteScope {
         tables: &impl Tables,
     ) {
         match target {
+            _ if self.has_all => {}
             Target::Row(template) => match self.plan_for(template.table(), tables) {
                 Some(gate) => self.row(gate, template, value),
                 None => self.gone(template.table(), tables),
@@ -338,10 +343,7 @@ impl WriteScope {
                     // It is not in our schema, so nothing of it is served. An earlier run may have
                     // cached rows of it: they are dropped when a snapshot first has it. It may
                     // enter the schema while the write is in flight. Then no fill may start.
-                    None => {
-                        self.gate(gate_of(keyspace, table));
-                        self.unknown.push((keyspace.clone(), table.clone()));
-                    }
+                    None => self.unknown(keyspace, table),
                 }
             }
             Target::Keyspace(_) if tables.is_unknown() => self.all(),
@@ -401,8 +403,10 @@ impl WriteScope {
     }
 
     fn all(&mut self) {
-        self.everything = true;
-        self.invalidations.push(Invalidation::Everything);
+        if !self.has_all {
+            (self.everything, self.has_all) = (true, true);
+            self.invalidations.push(Invalidation::Everything);
+        }
     }
 
     /// Of a table that is touched as a whole no key is looked at any more: a batch may have tens of
@@ -578,6 +582,11 @@ impl WriteScope {
             && !self.doubtful
             && self.unknown.is_empty()
             && !self.invalidations.iter().any(Invalidation::is_wide)
+    }
+
+    /// Whether it touches nothing but partitions that the database makes: no row that is there.
+    pub fn touches_only_made_partitions(&self) -> bool {
+        self.only_makes_partitions() && self.slots.is_empty() && self.invalidations.is_empty()
     }
 
     /// The cached rows to drop once the gates are closed.

@@ -113,16 +113,21 @@ impl Custody {
     }
 
     /// The new owner's side: a snapshot, which counts from the move on. The newest one does.
-    pub fn receive(&mut self, version: u64, states: Vec<ShardState>, at: Time) {
+    /// `heard`: the old owner has heard of the same changes of the schema. Otherwise it is asked
+    /// for no rows: it may go on filling them from replicas that lack them.
+    pub fn receive(&mut self, version: u64, states: Vec<ShardState>, (at, heard): (Time, bool)) {
         for state in states {
-            self.received.insert(state.shard, Received { version, at, state });
+            self.received.insert(state.shard, Received { version, at, state, heard });
         }
     }
 
     /// The shard has moved: what its old owner has told is true, and what it told of moves that
     /// have failed is nothing.
     pub(super) fn believe(&mut self, shard: u16, received: &Received, config: &Config) {
-        let Received { at, state, .. } = received;
+        let Received { at, state, heard, .. } = received;
+        if !heard {
+            self.pulls.remove(&shard);
+        }
         for (epoch, bits) in state.dirty.iter().filter(|(epoch, _)| *epoch <= state.epoch) {
             self.dirty.learn(shard, *epoch, bits);
         }

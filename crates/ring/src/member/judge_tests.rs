@@ -10,6 +10,7 @@ use crate::member::MapLoss;
 use crate::message::{Message, RowKey, Scope, ShardState};
 use crate::schema::SchemaVersion;
 use crate::settings::Agreement;
+use crate::terms::OlderRow;
 
 #[test]
 fn an_instance_with_other_settings_does_not_join_until_they_are_the_ring_s() {
@@ -305,7 +306,10 @@ impl Alone {
 
     /// From which epochs on its rows count.
     fn counts(&self) -> [bool; 2] {
-        [1, 2].map(|epoch| self.member.counts_still(TOKEN, epoch))
+        [1, 2].map(|epoch| {
+            let row = OlderRow { token: TOKEN, epoch, exists: true };
+            self.member.counts_still(row)
+        })
     }
 }
 

@@ -140,11 +140,12 @@ impl Member {
             coverage_mark!(OldOwnerDiffers);
             states.iter_mut().for_each(|state| state.dirty.clear());
         }
-        if !schema.is_that_of(self.schema) {
+        let heard = schema.is_that_of(self.schema);
+        if !heard {
             coverage_mark!(OldOwnerIsDeaf);
             states.iter_mut().for_each(|state| state.weak = self.config.hold.max(state.weak));
         }
-        self.custody.receive(version, states, io.now);
+        self.custody.receive(version, states, (io.now, heard));
         self.judge(io);
     }
 

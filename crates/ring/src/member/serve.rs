@@ -11,7 +11,7 @@ use crate::io::{Action, FailReason, Io, ReadSource, WriteResult};
 use crate::lookup::Asker;
 use crate::map::Map;
 use crate::message::{Answer, Detail, Message, RowKey, Scope};
-use crate::terms::{Carried, FillTerms};
+use crate::terms::{Carried, FillTerms, OlderRow};
 
 impl Member {
     /// A client wants a row.
@@ -53,13 +53,13 @@ impl Member {
         self.custody.carried(map, self.id, token, now)
     }
 
-    /// Whether a row of this token counts still that was cached under an epoch before the present
-    /// one, here or elsewhere. It is installed as a fill is that began before this question: if no
+    /// Whether a row counts still that was cached under an epoch before the present one, here or
+    /// elsewhere. It is installed as a fill is that began before this question: if no
     /// write to it has begun since.
     #[must_use]
-    pub fn counts_still(&self, token: i64, cached: u64) -> bool {
+    pub fn counts_still(&self, row: OlderRow) -> bool {
         let installs =
-            |map: &Arc<Map>| self.custody.may_install_pulled(map, self.id, token, cached).is_some();
+            |map: &Arc<Map>| self.custody.may_install_pulled(map, self.id, row).is_some();
         self.map.as_ref().is_some_and(installs)
     }
 
@@ -196,9 +196,9 @@ impl Member {
         io: &mut Io<'_>,
     ) {
         let Some(fill) = self.lookups.pulled(from, number) else { return };
-        let token = fill.key.token;
         let installs = cached.zip(self.map.clone()).and_then(|((epoch, row), map)| {
-            Some((self.custody.may_install_pulled(&map, self.id, token, epoch)?, row))
+            let older = OlderRow { token: fill.key.token, epoch, exists: row.is_some() };
+            Some((self.custody.may_install_pulled(&map, self.id, older)?, row))
         });
         let Some((epoch, row)) = installs else {
             self.lookups.read_instead(fill, io);

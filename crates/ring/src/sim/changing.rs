@@ -61,6 +61,7 @@ pub fn changing(seed: u64) -> Plan {
         judged,
         grows,
         light: false,
+        made: None,
     }
 }
 

@@ -8,6 +8,7 @@ use super::plot::MS;
 use super::world::World;
 use crate::identity::MemberId;
 use crate::member::Member;
+use crate::terms::OlderRow;
 
 /// Within this time a change of the map reaches all living members.
 const REACHES: u64 = 5_000 * MS;
@@ -82,10 +83,11 @@ impl World {
                 let shard = map.shard_of(token);
                 let id = MemberId(at as u64);
                 let current = map.shards[shard] == truth.shards[shard];
-                if !current || !member.custody().row_counts(map, id, token, *epoch) {
+                let stamp = stamp_of(value.as_ref());
+                let found = OlderRow { token, epoch: *epoch, exists: stamp > 0 };
+                if !current || !member.custody().row_counts(map, id, found) {
                     continue;
                 }
-                let stamp = stamp_of(value.as_ref());
                 if stamp < self.oracle.cache_floor(*row) {
                     wrong = Some(format!(
                         "m{at} has write {stamp} of row {row} of epoch {epoch}, but {} was \

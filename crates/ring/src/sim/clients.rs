@@ -1,9 +1,10 @@
 //! The clients of a run: which reads and writes they send, and when.
 
 use super::event::{Event, Input};
+use super::node::MAKES;
 use super::plot::{Extent, MS};
 use super::world::World;
-use crate::message::Scope;
+use crate::message::{Detail, Scope};
 
 /// The calm at the end of a run, in which hits are counted.
 const CALM: u64 = 3_000 * MS;
@@ -42,16 +43,25 @@ impl World {
             Extent::One => vec![row],
             Extent::Both => vec![row, (row + 1) % all],
             Extent::All => (0..all).collect(),
+            Extent::Made => self.makes(row),
         };
         rows.dedup();
-        let scopes = if extent == Extent::All {
-            vec![Scope::All]
-        } else {
-            rows.iter().map(|row| Scope::Token(self.plan.tokens[*row])).collect()
+        if extent != Extent::Made {
+            rows = self.written_rows(rows);
+        }
+        if rows.is_empty() {
+            return;
+        }
+        let scopes = match extent {
+            Extent::All | Extent::Made => vec![Scope::All],
+            Extent::One | Extent::Both => {
+                rows.iter().map(|row| Scope::Token(self.plan.tokens[*row])).collect()
+            }
         };
+        let detail = Detail::from(if extent == Extent::Made { MAKES } else { &[] });
         let client = self.oracle.write(rows, weak);
         self.nodes[node].clients.push(client);
-        self.input(node, Input::Write(client, scopes));
+        self.input(node, Input::Write(client, scopes, detail));
     }
 
     pub fn client_read(&mut self, node: usize, row: usize) {
@@ -67,6 +77,7 @@ impl World {
 
     /// Right after a write was acknowledged it is read everywhere.
     pub fn acknowledged(&mut self, rows: &[usize]) {
+        self.is_made(rows);
         self.check_rows(rows);
         for row in rows.iter().take(2) {
             for _ in 0..2 {

@@ -8,7 +8,7 @@ use super::plot::Fault;
 use crate::config::Time;
 use crate::io::{TransactionResult, WriteResult};
 use crate::map::Map;
-use crate::message::{Envelope, RowKey, Scope};
+use crate::message::{Detail, Envelope, RowKey, Scope};
 
 /// What reaches a process.
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ pub enum Input {
     RowRead(u64, Result<Option<Vec<u8>>, ()>),
     Written(u64, WriteResult),
     Read(u64, RowKey),
-    Write(u64, Vec<Scope>),
+    Write(u64, Vec<Scope>, Detail),
     Leave,
     /// Refuses all writes that wait for their permits.
     Refuse,

@@ -30,6 +30,7 @@ mod event;
 mod faults;
 mod forgetting;
 mod hot_moves;
+mod making;
 mod node;
 mod oracle;
 mod orders;
@@ -51,6 +52,8 @@ use seeds::plan_of;
 const SEEDS: u64 = 300;
 /// From so many seeds on every path must have been reached.
 const ALL_PATHS: u64 = 20_000;
+
+pub use node::MAKES;
 
 /// An empty cache for tests.
 pub fn rows() -> impl crate::io::Rows {

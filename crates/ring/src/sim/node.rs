@@ -10,13 +10,16 @@ use crate::identity::PermitKey;
 use crate::io::{Action, Rows, WriteBody};
 use crate::map::Setting;
 use crate::member::Member;
-use crate::message::{Outcome, RowKey, Scope};
+use crate::message::{Detail, Outcome, RowKey, Scope};
 
 /// The settings of a member.
 pub fn settings(caches: bool) -> Vec<Setting> {
     let value = if caches { "exclusive" } else { "off" };
     vec![Setting { name: "table-policy".into(), value: value.into() }]
 }
+
+/// What a write says that does no more than make a row.
+pub const MAKES: &[u8] = b"makes";
 
 /// How long a row lives that may miss writes.
 pub const WEAK: Time = 300 * MS;
@@ -93,8 +96,12 @@ impl SimRows {
 }
 
 impl Rows for SimRows {
+    /// Bytes that say of no row how long it lives would say that there is one.
     fn get(&self, key: &RowKey) -> Option<(u64, Option<Vec<u8>>)> {
         let (epoch, row) = self.live(key.token)?;
+        if row.is_some() && stamp_of(row.as_ref()) == 0 {
+            return None;
+        }
         let end = row.as_ref().and_then(|row| bound_of(row));
         let left = end.map(|end| with_bound(row.as_ref(), end - self.now));
         Some((*epoch, left.or_else(|| row.clone())))
@@ -106,6 +113,10 @@ impl Rows for SimRows {
 
     fn is_held(&self, key: &RowKey) -> bool {
         self.holds(key.token)
+    }
+
+    fn only_makes_rows(&self, detail: &Detail) -> bool {
+        **detail == *MAKES
     }
 
     fn install(
@@ -147,10 +158,13 @@ impl Rows for SimRows {
     }
 
     fn forget(&mut self, body: WriteBody<'_>, _: bool) {
+        let only_makes = self.only_makes_rows(body.detail);
         for scope in body.scopes {
             match scope {
                 Scope::Token(token) => drop(self.rows.remove(token)),
-                Scope::All => self.rows.clear(),
+                Scope::All => {
+                    self.rows.retain(|_, (_, row)| only_makes && stamp_of(row.as_ref()) > 0)
+                }
             }
         }
     }

@@ -21,6 +21,7 @@ use crate::io::{Action, Io, TransactionResult, WriteResult};
 use crate::map::{Map, Profile};
 use crate::member::Member;
 use crate::message::{Detail, Envelope, Message, RowKey, Scope};
+use crate::terms::OlderRow;
 
 const TOKEN: i64 = 5;
 /// One step of time.
@@ -265,7 +266,8 @@ impl State {
             serve.push(at);
             let Some((epoch, row @ Some(_))) = rows.live(TOKEN) else { continue };
             let stamp = stamp_of(row.as_ref());
-            if stamp < self.floor && member.custody().row_counts(map, id, TOKEN, *epoch) {
+            let found = OlderRow { token: TOKEN, epoch: *epoch, exists: true };
+            if stamp < self.floor && member.custody().row_counts(map, id, found) {
                 return Err(format!("m{at} has write {stamp}, {} is acknowledged", self.floor));
             }
         }

@@ -33,6 +33,8 @@ pub struct Plan {
     pub grows: bool,
     /// All machines but the first have the weight 0.
     pub light: bool,
+    /// The row whose key the database draws, if there is one.
+    pub made: Option<usize>,
 }
 
 /// How often something goes wrong by itself, in thousandths.

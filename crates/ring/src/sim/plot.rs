@@ -11,6 +11,8 @@ pub enum Extent {
     One,
     Both,
     All,
+    /// The row is made by the database. Owners are asked as for everything.
+    Made,
 }
 
 /// A fault, or another turn of the plot. Members are told by their place in the cast: the order of

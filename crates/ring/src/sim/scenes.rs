@@ -75,6 +75,7 @@ pub fn staged(seed: u64) -> Plan {
         judged,
         grows: false,
         light: false,
+        made: None,
     }
 }
 

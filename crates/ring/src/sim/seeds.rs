@@ -5,6 +5,7 @@ use super::bereaved::bereave_some;
 use super::changing::changing;
 use super::forgetting::forget_some;
 use super::hot_moves::move_some;
+use super::making::make_some;
 use super::plan::Plan;
 use super::scenes::staged;
 use super::stopping::stop_some;
@@ -13,8 +14,8 @@ use super::wild::wild;
 /// One of eight seeds has settings and a schema that change. Two of three others are staged, the
 /// third is wild. In some of all a row moves while it is written, in some one member alone is in
 /// trouble at the end, in some all but one leave, in some one stops, in some the database loses the
-/// map. Some fill weak shards, as the server does, where only what was acknowledged is judged and
-/// no write is weak. Some remember no more than one hold of a partition.
+/// map, in some it makes a row. Some fill weak shards, as the server does, where only what was
+/// acknowledged is judged and no write is weak. Some remember no more than one hold of a partition.
 pub fn plan_of(seed: u64) -> Plan {
     let mut plan = match seed {
         _ if seed % 8 == 6 => changing(seed),
@@ -26,6 +27,7 @@ pub fn plan_of(seed: u64) -> Plan {
     bereave_some(&mut plan);
     stop_some(&mut plan);
     forget_some(&mut plan);
+    make_some(&mut plan);
     let fills = seed % 4 == 3 || seed % 16 == 6;
     if seed % 5 == 4 {
         plan.config.holds = 1;

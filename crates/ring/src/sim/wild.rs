@@ -73,6 +73,7 @@ pub fn wild(seed: u64) -> Plan {
         judged: members <= JUDGED,
         grows: false,
         light,
+        made: None,
     }
 }
 

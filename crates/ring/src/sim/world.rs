@@ -17,7 +17,7 @@ use crate::io::{Action, Io};
 use crate::join::Founding;
 use crate::map::Profile;
 use crate::member::Member;
-use crate::message::{Detail, RowKey};
+use crate::message::RowKey;
 use crate::schema::SchemaVersion;
 use crate::settings::Agreement;
 
@@ -115,6 +115,10 @@ pub struct World {
     pub refused_writes: RefusedWrites,
     /// When a row that moves while it is written must not be held any more.
     pub moved_written: Time,
+    /// The row that is still to be made, see [`Plan::made`].
+    pub unmade: Option<usize>,
+    /// The write that makes it has begun.
+    pub making: bool,
     /// So much later the database answers the next write.
     pub slow_write: Time,
     /// Until then what is said of the ends of writes is lost.
@@ -150,6 +154,8 @@ impl World {
             forgotten: None,
             refused_writes: RefusedWrites::default(),
             moved_written: 0,
+            unmade: plan.made,
+            making: false,
             slow_write: 0,
             lost_ends: 0,
             spared: None,
@@ -305,7 +311,7 @@ impl World {
         let node = &mut self.nodes[at];
         if node.member.is_none() {
             match input {
-                Input::Read(client, _) | Input::Write(client, _) => self.oracle.failed(client),
+                Input::Read(client, _) | Input::Write(client, ..) => self.oracle.failed(client),
                 _ => {}
             }
             return;
@@ -339,7 +345,7 @@ impl World {
                 Input::RowRead(id, row) => member.row_read(id, row, io),
                 Input::Written(number, result) => member.written(number, result, io),
                 Input::Read(client, key) => member.read(client, key, io),
-                Input::Write(client, scopes) => member.write(client, scopes, Detail::from([]), io),
+                Input::Write(client, scopes, detail) => member.write(client, scopes, detail, io),
                 Input::Leave => member.leave(),
                 Input::Refuse => member.refuse_waiting(0, io),
                 Input::Want(shard) => member.want(shard, io),

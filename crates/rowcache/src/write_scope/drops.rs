@@ -1,10 +1,30 @@
-//! What a write drops of one table: each once where that is cheap, and not too many.
+//! What a write drops of one table: each once where that is cheap, and not too many. So it is with
+//! names of tables that are not known.
 
 use uuid::Uuid;
 
-use super::{Invalidation, MAX_DROPS, WriteScope};
+use super::{Invalidation, MAX_DROPS, MAX_SLOTS, WriteScope, gate_of};
+
+/// Longer keys to drop and names of unknown tables than this count as their tables, or as
+/// everything: owners of a ring are told of each.
+const MAX_BYTES: usize = 1 << 20;
 
 impl WriteScope {
+    /// A batch may name tens of thousands of tables that do not exist: too many are everything.
+    pub(super) fn unknown(&mut self, keyspace: &str, table: &str) {
+        let gate = gate_of(keyspace, table);
+        let is_there = |(k, t): &(String, String)| (k.as_str(), t.as_str()) == (keyspace, table);
+        if self.tables.contains(&gate) && self.unknown.iter().any(is_there) {
+            return;
+        }
+        self.bytes += keyspace.len() + table.len();
+        if self.unknown.len() >= MAX_SLOTS || self.bytes > MAX_BYTES {
+            return self.all();
+        }
+        self.gate(gate);
+        self.unknown.push((keyspace.to_owned(), table.to_owned()));
+    }
+
     /// A lightweight transaction may complete another one of its partition, of any row. Where we
     /// have sent that one the partition is held. Another holder of the lease may have left it.
     pub(super) fn completed(&mut self, gate: u32, table: Uuid, token: u64) {
@@ -15,10 +35,14 @@ impl WriteScope {
         }
     }
 
-    /// Adds a row or partition of a table, or all of the table if there are too many.
+    /// Adds a row or partition of a table, or all of the table if there are too many, or their keys
+    /// are too long together.
     pub(super) fn drops(&mut self, gate: u32, table: Uuid, one: Invalidation) {
+        if let Invalidation::Row(key) | Invalidation::Unit(key) = &one {
+            self.bytes += key.len();
+        }
         match self.invalidations.len() {
-            0..MAX_DROPS => self.invalidations.push(one),
+            0..MAX_DROPS if self.bytes <= MAX_BYTES => self.invalidations.push(one),
             _ => self.table(gate, table),
         }
     }

@@ -314,6 +314,24 @@ fn a_key_that_is_made_closes_gates_and_drops_no_row() {
 }
 
 #[test]
+fn only_what_makes_partitions_and_nothing_else_touches_no_row_that_is_there() {
+    let (made, key) = ("INSERT INTO ks.t (k, c) VALUES (uuid(), now())", &[5; 16][..]);
+    for (texts, only_makes, alone) in [
+        (&[made, made][..], true, true),
+        (&[made, "INSERT INTO ks.t (k, c) VALUES (?, ?)"], true, false),
+        (&[made, "INSERT INTO ks.t (k, c) VALUES (?, now())"], true, false),
+        (&[made, "DELETE FROM ks.t WHERE k = ?"], true, false),
+        (&[made, "INSERT INTO ks.t (k, c) VALUES (f(), now())"], false, false),
+    ] {
+        let scope = bound_scope(texts, key);
+        assert_eq!(scope.only_makes_partitions(), only_makes, "{texts:?}");
+        assert_eq!(scope.touches_only_made_partitions(), alone, "{texts:?}");
+    }
+    assert!(!WriteScope::default().touches_only_made_partitions());
+    assert!(!WriteScope::everything().touches_only_made_partitions());
+}
+
+#[test]
 fn all_behind_the_gates_of_a_made_key_can_be_dropped_after_all() {
     let (gate, key) = (gate_of("ks", "t"), &[5; 16][..]);
     let row = bound_scope(&["INSERT INTO ks.t (k, c) VALUES (?, now())"], key);
@@ -326,6 +344,33 @@ fn all_behind_the_gates_of_a_made_key_can_be_dropped_after_all() {
     let partition = partition.with_all_behind_gates();
     let all = [Invalidation::Table(group_of(Uuid::from_u128(7)))];
     assert_eq!(partition.invalidations(), all);
+}
+
+/// An owner that is not told of a write counts as one that hangs.
+#[test]
+fn owners_can_be_told_of_every_batch_in_one_message_that_is_not_too_long() {
+    const MOST: usize = 2 << 20;
+    let long = "x".repeat(10_000);
+    let tables = |n, name: &str| -> Vec<String> {
+        (0..n).map(|n| format!("INSERT INTO ks.{name}{n} (k) VALUES (1)")).collect()
+    };
+    for (texts, is_all) in [
+        (tables(500, "t"), false),
+        (tables(513, "u"), true),
+        (tables(60_000, "u"), true),
+        (tables(1_000, &long), true),
+    ] {
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let scope = bound_scope(&texts, b"");
+        assert_eq!(scope.is_everything(), is_all, "{}", texts[0]);
+        assert!(scope.encode().len() < MOST && scope.invalidations().len() < MAX_DROPS);
+    }
+    let (mut rows, table) = (WriteScope::default(), Uuid::from_u128(7));
+    (0..400).for_each(|n| rows.drops(1, table, Invalidation::Row(vec![n as u8; 60_000])));
+    assert_eq!(rows.invalidations()[0], Invalidation::Table(group_of(table)));
+    assert!(rows.encode().len() < MOST && !rows.is_everything());
+    let twice = bound_scope(&["INSERT INTO ks.u (k) VALUES (1)"; 1_000], b"");
+    assert_eq!((twice.unknown.len(), twice.is_everything()), (1, false));
 }
 
 #[test]

@@ -66,13 +66,13 @@ impl Bound {
         self.address
     }
 
-    /// A socket that another process has listened on.
+    /// A socket that another process listens on, or has. Its flags are that one's too, so they stay
+    /// as they are: its runtime may rely on them.
     ///
     /// # Errors
     /// When it is no listening socket of an address.
     pub fn taken(socket: OwnedFd) -> io::Result<Self> {
         let socket = StdListener::from(socket);
-        socket.set_nonblocking(false)?;
         let address = socket.local_addr()?;
         Ok(Self { socket, address })
     }
@@ -166,7 +166,9 @@ impl Listener {
         let (stop, stopped) = futures_channel::oneshot::channel();
         let spread = reactors.clone();
         reactors.spawn_on(0, move || async move {
-            match TcpListener::from_std(socket) {
+            // A process that listened on it before may have had another driver.
+            let ours = socket.set_nonblocking(false).and_then(|()| TcpListener::from_std(socket));
+            match ours {
                 Ok(listener) => accept(&listener, stopped, &spread, serve).await,
                 Err(error) => {
                     tracing::error!(%address, %error, "the listening socket cannot be used")

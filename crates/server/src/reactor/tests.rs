@@ -116,6 +116,31 @@ fn who_waits_for_a_task_of_a_reactor_that_ends_hears_so() {
     reactors.shutdown();
 }
 
+/// Both processes have one socket, and it has its flags but once. Where this fails the reactor
+/// stands still in a call of the system.
+#[test]
+fn a_successor_that_takes_a_socket_leaves_whoever_listens_on_it_alone() {
+    for driver in [Driver::Auto, Driver::Readiness] {
+        let reactors = reactors(1, driver);
+        let bound = Bound::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (address, shared) = (bound.address(), bound.share().unwrap());
+        let listener = Listener::start_on(&reactors, bound, |stream, _, guard| async move {
+            drop((stream, guard));
+        });
+        let is_served = || StdStream::connect(address).unwrap().read(&mut [0; 1]);
+        assert_eq!(is_served().unwrap(), 0);
+        let taken = Bound::taken(shared).unwrap();
+        assert_eq!(is_served().unwrap(), 0);
+        let (tell, told) = mpsc::channel();
+        let asked = reactors.clone();
+        std::thread::spawn(move || tell.send(asked.block_on(0, || async { 7 })));
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Some(7)), "{driver:?}");
+        listener.stop();
+        reactors.shutdown();
+        drop(taken);
+    }
+}
+
 /// Where this fails it never ends.
 #[test]
 fn tasks_that_are_always_ready_hold_up_no_socket() {

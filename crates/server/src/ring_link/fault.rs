@@ -40,11 +40,16 @@ pub enum LinkFault {
     Itself(String),
     /// Another process has our id.
     #[error(
-        "it is another process with this instance's id, {0:?}: two run with a copy of one data directory; stop one"
+        "it is another process with this instance's id, {:016x}: two run with a copy of one data directory; stop one",
+        .0.0
     )]
     Twin(MemberId),
     /// Another member than was looked for: found, wanted.
-    #[error("it is {0:?} in place of {1:?}: one of their addresses is wrong")]
+    #[error(
+        "it is {:016x} in place of {:016x}: one of their addresses is wrong, or its data directory \
+         was emptied; then the ring puts the latter out by itself",
+        .0.0, .1.0
+    )]
     Other(MemberId, MemberId),
     /// A frame that is longer than any may be.
     #[error("it sends a frame of {length} bytes where at most {limit} may come")]

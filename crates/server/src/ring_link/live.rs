@@ -70,6 +70,8 @@ pub struct LiveLink {
     heard: AtomicU64,
     sent: AtomicU64,
     writing: AtomicU64,
+    /// When a probe by it was found to be unanswered; 0: none was.
+    left: AtomicU64,
     state: Mutex<LinkState>,
 }
 
@@ -102,6 +104,7 @@ impl LiveLink {
             heard: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             writing: AtomicU64::new(0),
+            left: AtomicU64::new(0),
             state: Mutex::new(state),
         }
     }
@@ -227,6 +230,16 @@ impl LiveLink {
     /// For how long nothing has come.
     pub fn silence(&self) -> Duration {
         self.since(&self.heard)
+    }
+
+    /// A probe by it was not answered in time, and the next one takes another link.
+    pub fn leave(&self) {
+        self.left.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// Whether a probe has left it, and nothing has come by it since.
+    pub fn is_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed) > self.heard.load(Ordering::Relaxed)
     }
 
     /// Bytes are given to the kernel, or it has taken some and gets the rest.

@@ -90,7 +90,7 @@ mod tests;
 mod transport;
 mod write;
 
-pub use config::{Receiver, TransportConfig, TransportError, Tuning};
+pub use config::{MAX_PAYLOAD, Receiver, TransportConfig, TransportError, Tuning};
 pub use fault::LinkFault;
 pub use handshake::Handshake;
 pub use inbox::Inbox;

@@ -70,10 +70,12 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// A probe is sent: by which link, counted on from the one that messages take.
-    pub fn next(&self) -> usize {
-        let more = usize::from(self.is_open.swap(true, Ordering::Relaxed));
-        self.turn.fetch_add(more, Ordering::Relaxed).wrapping_add(more)
+    /// A probe is sent: by which link, counted on from the one that messages take, and whether it
+    /// leaves another.
+    pub fn next(&self) -> (usize, bool) {
+        let leaves = self.is_open.swap(true, Ordering::Relaxed);
+        let more = usize::from(leaves);
+        (self.turn.fetch_add(more, Ordering::Relaxed).wrapping_add(more), leaves)
     }
 
     /// One has been answered.

@@ -94,12 +94,12 @@ impl Registry {
         else {
             return Err((LinkDrop::NoLink, message));
         };
-        let turn = match message.kind {
-            MessageKind::Probe => newest.record.probes.next(),
-            _ => 0,
+        let order = match message.kind {
+            MessageKind::Probe => self.probed(links, newest.record.probes.next()),
+            _ => self.in_order(links, LiveLink::is_left).0,
         };
         let mut why = LinkDrop::NoLink;
-        for link in self.in_order(links, turn) {
+        for link in order {
             match link.offer(message) {
                 Ok(()) => return Ok(()),
                 Err((reason, back)) => {
@@ -116,22 +116,39 @@ impl Registry {
         Err((why, message))
     }
 
-    /// In which order a message tries the links of a peer. Last come those on which signs of life
-    /// are missing, and before them those to another process of the peer than the newest link's.
-    /// Among the others the nearest to this thread comes first, then the newest. `turn`: so many of
-    /// those are tried after all others of them.
-    fn in_order<'a>(&self, links: &'a [Arc<LiveLink>], turn: usize) -> Vec<&'a LiveLink> {
+    /// In which order a message tries the links of a peer, and how many of the first are equal but
+    /// for how near they are. Last come those on which signs of life are missing, before them those
+    /// to another process of the peer than the newest link's, and before them those that `is_left`.
+    /// Among the others the nearest to this thread comes first, then the newest.
+    fn in_order<'a>(
+        &self,
+        links: &'a [Arc<LiveLink>],
+        is_left: impl Fn(&LiveLink) -> bool,
+    ) -> (Vec<&'a LiveLink>, usize) {
         let mut order: Vec<_> = links.iter().rev().map(|link| &**link).collect();
-        if let [newest, _, ..] = order[..] {
-            let doubtful = |link: &LiveLink| link.silence() > 3 * self.tuning.alive;
-            let standing = |link: &LiveLink| (doubtful(link), link.life != newest.life);
-            order.sort_by_cached_key(|link| (standing(link), link.home.distance()));
-            if turn > 0 {
-                let first = standing(order[0]);
-                let equal = order.iter().take_while(|link| standing(link) == first).count();
-                // Time goes on, and the first may be doubtful by now.
-                order[..equal].rotate_left(turn % equal.max(1));
-            }
+        let [newest, _, ..] = order[..] else { return (order, 1) };
+        let doubtful = |link: &LiveLink| link.silence() > 3 * self.tuning.alive;
+        let standing = |link: &LiveLink| (doubtful(link), link.life != newest.life, is_left(link));
+        order.sort_by_cached_key(|link| (standing(link), link.home.distance()));
+        let first = standing(order[0]);
+        // Time goes on, and the first may be doubtful by now.
+        let equal = order.iter().take_while(|link| standing(link) == first).count().max(1);
+        (order, equal)
+    }
+
+    /// In which order a probe tries them: so many of those that are equal are tried after the
+    /// others of them. A link whose probe was not answered is left by other messages too, until
+    /// something comes by it: each permit asked for by a dead link would count as one that is not
+    /// granted.
+    fn probed<'a>(
+        &self,
+        links: &'a [Arc<LiveLink>],
+        (turn, leaves): (usize, bool),
+    ) -> Vec<&'a LiveLink> {
+        let (mut order, equal) = self.in_order(links, |_| false);
+        order[..equal].rotate_left(turn % equal);
+        if leaves && equal > 1 {
+            order[equal - 1].leave();
         }
         order
     }

@@ -57,9 +57,9 @@ pub async fn run(registry: &Arc<Registry>, stream: TcpStream, call: Call) -> Ses
         }
     };
     let (link, since) = (registered.link.clone(), Instant::now());
-    tracing::info!(peer = %place, member = link.peer.0, version = link.version, dialled = wanted.is_some(), "a link of the ring is up");
+    tracing::info!(peer = %place, member = format_args!("{:016x}", link.peer.0), version = link.version, dialled = wanted.is_some(), "a link of the ring is up");
     let why = serve(registry, source, keys, &registered).await;
-    tracing::info!(peer = %place, member = link.peer.0, reason = %why, "a link of the ring is down");
+    tracing::info!(peer = %place, member = format_args!("{:016x}", link.peer.0), reason = %why, "a link of the ring is down");
     if !matches!(why, LinkFault::Lost(_)) {
         registry.complain(wanted.is_some(), &place, &why);
     }

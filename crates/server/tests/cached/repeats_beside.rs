@@ -120,6 +120,31 @@ fn counted(house: &House, name: &str) -> u64 {
     house.node.count(&[name])
 }
 
+/// A coordinator goes on with a write though the connection is lost that it came by.
+#[test]
+fn what_removes_the_table_waits_for_an_attempt_whose_connection_was_lost() {
+    let (house, script) = house(|setup| setup.hold = Duration::from_secs(5));
+    let mut client = house.node.client(Version::V5);
+    in_doubt(&mut client, &script);
+    script.set(Doing::Keeps);
+    wait_until("it is sent again", || script.kept() == 1);
+    house.database.hang_up();
+    let attempt = script.kept.lock().unwrap().pop().unwrap();
+    wait_until("the end of the connection is seen", || {
+        house.node.client(Version::V4).value("c").is_none()
+    });
+    thread::scope(|scope| {
+        let removal = scope.spawn(|| house.node.client(Version::V4).run(REMOVAL));
+        thread::sleep(A_WHILE);
+        let is_early = removal.is_finished();
+        house.database.run(&attempt.text);
+        script.set(Doing::Refuses);
+        removal.join().unwrap();
+        assert!(!is_early, "it is acknowledged");
+    });
+    assert_eq!(stored(&house), None);
+}
+
 #[test]
 fn what_removes_the_table_waits_for_an_attempt_that_is_under_way() {
     for text in ["TRUNCATE ks.t", "DROP TABLE ks.t", "DROP KEYSPACE ks"] {

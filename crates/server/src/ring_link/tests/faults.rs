@@ -45,9 +45,9 @@ fn whoever_may_not_be_together_is_told_why() {
     fails(config(1), newer, "version", says);
     let shards = TransportConfig { hello: Hello { shards: 8, ..hello(2) }, ..config(2) };
     fails(config(1), shards, "version", "a ring with 8 shards");
-    fails(config(1), config(3), "member", "it is m3 in place of m2");
+    fails(config(1), config(3), "member", "it is 0000000000000003 in place of 0000000000000002");
     let twin = TransportConfig { hello: Hello { life: Incarnation(9), ..hello(1) }, ..config(1) };
-    fails(config(1), twin, "member", "another process with this instance's id, m1");
+    fails(config(1), twin, "member", "another process with this instance's id, 0000000000000001");
 }
 
 #[test]

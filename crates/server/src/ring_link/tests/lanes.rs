@@ -164,11 +164,32 @@ fn a_probe_after_one_without_an_answer_takes_another_link() {
     };
     assert_eq!(by(MessageKind::Control), 2, "the newest");
     assert_eq!([0; 4].map(|_| by(MessageKind::Probe)), [2, 1, 0, 2], "none is answered");
+    assert_eq!(by(MessageKind::Control), 2, "none is better");
     assert_eq!(by(MessageKind::Probe), 1);
     registry.probe_answered(PEER);
     for _ in 0..3 {
         assert_eq!(by(MessageKind::Probe), 1, "it goes on by the link that was answered");
         registry.probe_answered(PEER);
     }
-    assert_eq!(by(MessageKind::Control), 2, "other messages do not care");
+}
+
+/// Writes would be asked for by it, again and again, until their owner counts as one that hangs.
+#[test]
+fn a_link_whose_probe_was_not_answered_is_left_until_something_comes_by_it() {
+    let registry = registry();
+    let links = [link_to(&registry, 7), link_to(&registry, 7)];
+    let by = |kind| {
+        assert!(send(&registry, kind, 50));
+        let taken = links.each_ref().map(|link| batch(link).messages.len());
+        taken.iter().position(|count| *count == 1).expect("one takes it")
+    };
+    assert_eq!([MessageKind::Control, MessageKind::Probe].map(by), [1, 1], "the newest");
+    assert_eq!(by(MessageKind::Probe), 0, "it was not answered");
+    registry.probe_answered(PEER);
+    assert_eq!([MessageKind::Control, MessageKind::Bulk].map(by), [0, 0]);
+    // The clock of a link counts milliseconds.
+    while links[1].link.is_left() {
+        links[1].link.heard();
+    }
+    assert_eq!([MessageKind::Control, MessageKind::Probe].map(by), [1, 0]);
 }

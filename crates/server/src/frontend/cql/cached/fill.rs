@@ -205,12 +205,29 @@ impl FillStatements {
             .call(Opcode::Prepare, Flags::NONE, body.into())
             .await
             .map_err(|_| FillFailure::Failed)?;
-        let statement = Arc::new(understand(&answer, plan).ok_or(FillFailure::Failed)?);
+        let statement = understand(&answer, plan).ok_or(FillFailure::Failed)?;
+        self.remember((plan.table.id, backend.version(), kind), generation, statement)
+    }
+
+    /// Under one generation a table has its columns' types for good. Where others are said, it was
+    /// made again, which no snapshot shows yet: its rows are none of this plan's.
+    fn remember(
+        &self,
+        key: StatementKey,
+        generation: u64,
+        statement: FillStatement,
+    ) -> Result<Arc<FillStatement>, FillFailure> {
         let mut prepared = self.prepared.lock();
+        if let Some((of, known)) = prepared.get(&key)
+            && (*of, known.fingerprint) == (generation, statement.fingerprint)
+            && known.types != statement.types
+        {
+            return Err(FillFailure::Failed);
+        }
         if prepared.len() >= MAX_STATEMENTS {
             prepared.clear();
         }
-        let key = (plan.table.id, backend.version(), kind);
+        let statement = Arc::new(statement);
         prepared.insert(key, (generation, statement.clone()));
         Ok(statement)
     }
@@ -323,4 +340,33 @@ fn read(answer: &Envelope, ask: &Ask<'_>, asked_at: u32) -> Result<Filled, FillF
         FillError::TooLarge => FillFailure::TooLarge,
         FillError::Shape | FillError::KeyForm => FillFailure::Uncacheable,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use afterglow_cql::schema::Schema;
+
+    use super::*;
+    use crate::frontend::cql::cached::testing::{keyed, read_of};
+
+    /// It was dropped and made again with another type. A client decodes by the type that it knows.
+    #[test]
+    fn a_table_whose_columns_have_other_types_under_one_schema_is_not_filled() {
+        let (plan, _) = read_of(&Schema::of_tables([keyed("t", 7)]), "t");
+        let statement = |of: u8| FillStatement {
+            id: vec![of],
+            metadata_id: None,
+            types: vec![vec![0, of]],
+            keys: 1,
+            table: plan.table.clone(),
+            fingerprint: plan.fingerprint,
+        };
+        let statements = FillStatements::default();
+        let key = (plan.table.id, Version::V5, StatementKind::Row);
+        let remember = |generation, of| statements.remember(key, generation, statement(of)).is_ok();
+        assert_eq!([(1, 9), (1, 9), (1, 13)].map(|(at, of)| remember(at, of)), [true, true, false]);
+        let known = statements.ready(&plan, Version::V5, 1).expect("the one of before stays");
+        assert_eq!(known.id, [9]);
+        assert!(remember(2, 13), "a type of its own may have changed");
+    }
 }

@@ -254,7 +254,7 @@ impl Repetition {
         let Some(backend) = connection(reactor_state, &self.who, true, attempt).await else {
             return RepeatOutcome::Later;
         };
-        let _under_way = shared.cache.begin_attempt(&self.write.table);
+        let under_way = shared.cache.begin_attempt(&self.write.table);
         match self.effect(shared) {
             _ if self.is_late(shared) => return RepeatOutcome::Never,
             Effect::Same => {}
@@ -274,6 +274,13 @@ impl Repetition {
             Err(error) => {
                 if matches!(error, CallError::Lost) {
                     self.lost_at = Some(Instant::now());
+                    // Its coordinator may go on with it. So what removes the table waits.
+                    let longest = COORDINATORS_TIME.min(shared.cache.hold());
+                    let over = async move {
+                        compio::time::sleep(longest).await;
+                        drop(under_way);
+                    };
+                    compio::runtime::spawn(over).detach();
                 }
                 RepeatOutcome::Later
             }

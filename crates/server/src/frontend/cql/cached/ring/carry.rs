@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use afterglow_cql::plan::RowKey;
 use afterglow_cql::token::murmur3;
-use afterglow_ring::{MemberId, Message};
+use afterglow_ring::{MemberId, Message, OlderRow};
 use afterglow_rowcache::carried::CarriedRow;
 use afterglow_rowcache::row::Filled;
 
@@ -38,7 +38,10 @@ pub async fn carried(
     let ring = shared.ring.get()?;
     let token = murmur3(key.partition_key());
     let from = ring.carried(token)?;
-    let counts = |row: &CarriedRow| row.fits(fingerprint) && ring.counts_still(token, row.epoch);
+    let counts = |row: &CarriedRow| {
+        let older = |exists| OlderRow { token, epoch: row.epoch, exists };
+        row.exists(fingerprint).is_some_and(|exists| ring.counts_still(older(exists)))
+    };
     let hit = shared.look_up(key.engine_key(), metrics).await.ok();
     let row = hit.and_then(|hit| shared.cache.carried(&hit, from.shard, from.epoch));
     if let Some(row) = row.filter(counts) {

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use afterglow_ring::{
     Action, Agreement, Carried, Config, Durable, Envelope, Incarnation, Io, Kept, Map, MapLoss,
-    Member, MemberId, Message, Profile, RingId, RingReport, Setting, Time, WriteResult,
+    Member, MemberId, Message, OlderRow, Profile, RingId, RingReport, Setting, Time, WriteResult,
 };
 use futures_channel::mpsc;
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -475,9 +475,9 @@ impl Ring {
         inner.member.carried(token, now())
     }
 
-    /// Whether a row of that earlier epoch counts still; see [`Member::counts_still`].
-    pub fn counts_still(&self, token: i64, epoch: u64) -> bool {
-        self.inner.lock().member.counts_still(token, epoch)
+    /// Whether a row of an earlier epoch counts still; see [`Member::counts_still`].
+    pub fn counts_still(&self, row: OlderRow) -> bool {
+        self.inner.lock().member.counts_still(row)
     }
 
     /// Rows were forgotten, and not for a write that went through the ring.

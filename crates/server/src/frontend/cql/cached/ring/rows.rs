@@ -77,6 +77,13 @@ impl Rows for RingRows {
         None // rows are looked up beside the member
     }
 
+    /// A table that was made again may have other keys, so that what is new in one of them is in a
+    /// partition that is there.
+    fn only_makes_rows(&self, detail: &Detail) -> bool {
+        let (scope, _) = read_detail(detail);
+        scope.touches_only_made_partitions() && (self.newer)(&scope).is_empty()
+    }
+
     fn install(&mut self, _: &RowKey, _: (u64, Time), _: Option<Vec<u8>>, _: bool) {
         unreachable!("rows are filled beside the member");
     }
@@ -231,6 +238,28 @@ mod tests {
             assert!(!rows.has_dropped_more(), "it is said once");
             rows.end(PermitKey { process, number }, Outcome::Settled);
         }
+    }
+
+    /// The next owner takes rows of the one before, unless a write may have changed them.
+    #[test]
+    fn a_write_with_a_key_that_is_made_only_makes_rows_unless_its_table_was_made_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (_engine, cached) = open(directory.path());
+        let cache = cached.router.shared().cache.clone();
+        let schema = Schema::of_tables([keyed("t", 7)]);
+        let (plan, _) = read_of(&schema, "t");
+        let mut made = WriteScope::default();
+        let new = Target::NewPartition(plan.table.id);
+        made.add_target(&new, &|_| None, &Index::of(Arc::new(schema)));
+        let only_makes = |scope: &WriteScope, newer: WriteScope| {
+            let rows = RingRows::new(cache.clone(), Box::new(move |_| newer.clone()));
+            rows.only_makes_rows(&detail(scope, 0))
+        };
+        assert!(only_makes(&made, WriteScope::default()));
+        assert!(!only_makes(&made, WriteScope::everything()));
+        assert!(!only_makes(&WriteScope::everything(), WriteScope::default()));
+        let rows = RingRows::new(cache.clone(), Box::new(|_| WriteScope::default()));
+        assert!(!rows.only_makes_rows(&Detail::from([])), "what cannot be read may touch anything");
     }
 
     /// Its writer was killed. An intent is hours; nothing of the table would be cached meanwhile.

@@ -19,6 +19,7 @@ use futures_util::StreamExt;
 
 use super::core::{Ring, WriteEvent};
 use super::rows::detail;
+use crate::ring_link::MAX_PAYLOAD;
 
 /// A write on its way.
 pub struct RingWrite {
@@ -46,7 +47,9 @@ impl RingWrite {
             Some(tokens) => tokens.iter().map(|token| Scope::Token(*token)).collect(),
             None => vec![Scope::All],
         };
-        let (client, events) = ring.begin_write(scopes, detail(scope, dead_after));
+        let detail = detail(scope, dead_after);
+        debug_assert!(detail.len() < MAX_PAYLOAD, "owners would never hear of it");
+        let (client, events) = ring.begin_write(scopes, detail);
         RingWrite { ring: ring.clone(), client, events, number: None }
     }
 

@@ -6,7 +6,7 @@
 //!   shard's old owner.
 
 use afterglow_engine::{Hit, Lookup};
-use afterglow_ring::Carried;
+use afterglow_ring::{Carried, OlderRow};
 use afterglow_rowcache::serve::CachePermission;
 use bytes::Bytes;
 
@@ -77,9 +77,11 @@ impl SimWorld {
             let hit = hit(&process.hands, row)?;
             let found: CarriedRow = cache.carried(&hit, from.shard, before)?;
             self.nodes[number].machine.takes_turn(self.now);
-            let still = hands?.ring.counts_still(row.token, found.epoch);
-            let bytes = Bytes::from(found.into_filled().bytes);
             let fingerprint = row.read().fingerprint;
+            let exists = found.exists(fingerprint)?;
+            let older = OlderRow { token: row.token, epoch: found.epoch, exists };
+            let still = hands?.ring.counts_still(older);
+            let bytes = Bytes::from(found.into_filled().bytes);
             Some((whose, stamp_of(&Row::checked(bytes, fingerprint)?))).filter(|_| still)
         };
         all.into_iter().flatten().filter_map(counts).collect()
