@@ -1,7 +1,7 @@
 """`make ring-growth`: a fourth instance joins a ring of three under load. Prints how many shards
 moved, and how far the hit ratio dipped while they did: reads that no cache of the ring answered.
-Then the fourth leaves while some rows are written all the time. Once they no longer are, the ring
-must cache them again.
+Meanwhile a client makes rows whose keys the database draws. Then the fourth leaves while some rows
+are written all the time. Once they no longer are, the ring must cache them again.
 """
 
 import os
@@ -17,7 +17,7 @@ from afterglow_e2e.process import Failure, poll
 from afterglow_e2e.ring import SHARDS, Ring
 
 from .hits import Hits
-from .load import Load, PythonDriver, prepare
+from .load import Load, PythonDriver, prepare, prepare_made
 
 ROWS = 20_000
 # One request of so many is a write: what was written is a miss with or without a move.
@@ -68,6 +68,25 @@ class Writers:
         self.driver.close()
 
 
+class Makers(Writers):
+    """Makes rows all the time, one after the other."""
+
+    def __init__(self, members, table, statement):
+        super().__init__(members, table)
+        self.statement, self.longest = statement, 0
+
+    def run(self):
+        try:
+            self.driver.open(self.stop)
+            while not self.stop.wait(0.02):
+                began = time.monotonic()
+                self.driver.session.execute(self.statement)
+                self.longest = max(self.longest, time.monotonic() - began)
+                self.rounds += 1
+        except Exception as error:  # told at the end
+            self.failed = error
+
+
 def missed(hits):
     """Reads of the whole ring that no cache has answered."""
     counts = [hits.counts(member) for member in hits.ring.running()]
@@ -99,7 +118,7 @@ def main():
     os.environ.setdefault("AFTERGLOW_PROFILE", "release")
     with Cassandra(heap="1G") as node:
         with connect(node) as session:
-            table = prepare(session, "shop")
+            table, makes = prepare(session, "shop"), prepare_made(session, "shop")
         ring = Ring(node.contact, 4)
         *members, fourth = ring.members
         try:
@@ -107,8 +126,10 @@ def main():
                 member.start()
             ring.settle()
             hits = Hits(ring)
-            with Load(ring, table, rows=ROWS, writes=WRITES, members=members) as load:
+            makers = Makers(members, table, makes)
+            with Load(ring, table, rows=ROWS, writes=WRITES, members=members) as load, makers:
                 load.read_all()
+                poll("rows to be made", lambda: makers.rounds > 2 or makers.failed, 60)
                 hits.start()
                 time.sleep(15)
                 before = list(hits.points)
@@ -121,6 +142,10 @@ def main():
                 during = hits.points[len(before) :]
             hits.stop.set()
             hits.join()
+            if makers.failed:
+                raise Failure(f"a row could not be made: {makers.failed!r}")
+            print(f"rows made {makers.rounds}, the longest took {makers.longest:.2f} s", flush=True)
+            makers.close()
             judge(load, mean(before), lowest(during), ring.shards(fourth) / SHARDS)
             judge_hot(ring, table, hits)
         finally:

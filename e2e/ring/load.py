@@ -300,3 +300,13 @@ def prepare(session, keyspace):
         f"CREATE TABLE IF NOT EXISTS {keyspace}.rows (k int, c int, v text, PRIMARY KEY (k, c))"
     )
     return f"{keyspace}.rows"
+
+
+def prepare_made(session, keyspace):
+    """A table in which the database makes each row's key: a statement that makes one."""
+    session.execute(
+        f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = "
+        "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    )
+    session.execute(f"CREATE TABLE IF NOT EXISTS {keyspace}.made (k uuid PRIMARY KEY, v text)")
+    return f"INSERT INTO {keyspace}.made (k, v) VALUES (uuid(), 'new')"

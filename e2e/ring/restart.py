@@ -3,6 +3,7 @@ at once, or after others have owned its rows.
 
 Three instances have all rows warm, on flash too. One is killed with `kill -9` and started again. In
 every third round it is away until its shards belong to others, and gets them back a minute later.
+Meanwhile a row is made whose key the database draws: nobody knows in which shard.
 Once it serves its shards, every row that it owns is read through it. Prints what part of them was
 answered from the cache, and what part of those came from other members.
 """
@@ -13,10 +14,12 @@ import sys
 import time
 
 from afterglow_e2e.cassandra import Cassandra
+from afterglow_e2e.drivers import connect
 from afterglow_e2e.loadclient import Table, together
 from afterglow_e2e.process import Failure, poll
 from afterglow_e2e.ring import SHARDS, Ring
 
+from .load import TIMEOUT, open_cluster, prepare_made
 from .settled import settle
 
 MEMBERS = 3
@@ -24,6 +27,7 @@ ROWS = Table(20_000, 100)
 # What was cached is on flash after so many seconds.
 ON_FLASH = 11
 LEAST = 0.99
+MAKES = "INSERT INTO shop.made (k, v) VALUES (uuid(), 'new')"
 
 
 def read_all(ring, member):
@@ -61,6 +65,8 @@ def away(ring, member):
     others = [each for each in ring.members if each is not member]
     owners = lambda: sum(ring.shards(each) for each in others)  # noqa: E731
     poll("others to own its rows", lambda: owners() == SHARDS, 60, every=0.1)
+    with open_cluster(others, TIMEOUT) as cluster:
+        cluster.connect().execute(MAKES)
     began = time.monotonic()
     member.start()
     settle(ring)
@@ -84,6 +90,8 @@ def main():
     parts = []
     with Cassandra(heap="1G") as node:
         ROWS.load(node.contact)
+        with connect(node) as session:
+            assert prepare_made(session, "shop") == MAKES
         with Ring(node.contact, MEMBERS) as ring:
             settle(ring)
             for member in ring.members:

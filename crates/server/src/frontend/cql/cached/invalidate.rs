@@ -16,8 +16,8 @@ use afterglow_rowcache::write_scope::{Invalidation, WriteScope};
 use serde::{Deserialize, Serialize};
 
 use super::super::CqlShared;
+use super::ring::tell_owners;
 use super::state::CachedState;
-use super::tell::tell_owners;
 
 /// How long the owners in a ring may take.
 const TIMEOUT: Duration = Duration::from_secs(8);

@@ -52,7 +52,6 @@ mod setup;
 mod slice;
 mod sought;
 mod state;
-mod tell;
 #[cfg(test)]
 mod testing;
 mod times;

@@ -14,8 +14,8 @@ use uuid::Uuid;
 
 use super::super::parsed;
 use super::changed_table::ChangedTable;
+use super::ring::tell_until_all_know;
 use super::state::CachedState;
-use super::tell::tell_until_all_know;
 
 /// The change of the schema that an answer tells of.
 pub(super) fn schema_change(answer: &Envelope) -> Option<SchemaChange<'_>> {

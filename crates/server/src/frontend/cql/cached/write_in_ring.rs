@@ -19,10 +19,9 @@ use afterglow_rowcache::write_in_flight::{Answered, RowOutcome};
 use afterglow_rowcache::write_scope::WriteScope;
 
 use super::outcome::{answered, count_outcome};
-use super::ring::{Admission, Ring, RingWrite, Verdict};
+use super::ring::{Admission, Ring, RingWrite, Verdict, tell_owners, tell_until_all_know};
 use super::schema_change::{doubt_map, may_replicate, schema_change, weaken_replicated};
 use super::state::CachedState;
-use super::tell::{tell_owners, tell_until_all_know};
 use super::{WriteInFlight, in_vain, serial};
 use crate::frontend::cql::{Later, Request};
 use crate::metrics::Path;

@@ -4,6 +4,7 @@
 //! - [`core`]: the member, behind one lock, and what becomes of its decisions.
 //! - [`rows`]: what the member does to the cached rows.
 //! - [`write`](mod@write): a client's write, from its permits to its acknowledgement.
+//! - [`tell`]: owners drop what no write of theirs named.
 //! - [`ask`]: a read of a row that another instance owns; [`serve`]: the owner's side, which looks
 //!   the row up and fills it in [`owned`].
 //! - [`sending`]: how messages leave for other instances; [`questions`]: what was not answered yet.
@@ -47,6 +48,7 @@ mod silent_owners;
 mod sim;
 mod source;
 mod status;
+mod tell;
 mod unconfirmed;
 mod write;
 
@@ -59,4 +61,5 @@ pub use self::report::{LeaseStatus, MoveStatus, RangeStatus};
 pub(super) use self::setup::OpenRing;
 pub use self::setup::RingConfig;
 pub use self::status::{DifferenceStatus, MemberStatus, RingHandle, RingStatus};
+pub(super) use self::tell::{tell_owners, tell_until_all_know};
 pub(super) use self::write::{RingWrite, Verdict};
