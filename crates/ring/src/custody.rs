@@ -349,8 +349,8 @@ impl Custody {
                     self.dirty.set(shard as u16, map.shards[shard].epoch, *token);
                 }
                 Scope::All => {
-                    let only_makes = || rows.only_makes_rows(body.detail);
-                    self.dirty.set_everywhere(&self.held, map.version, only_makes);
+                    let makes = || rows.makes_rows(body.detail);
+                    self.dirty.set_everywhere(&self.held, map.version, makes);
                 }
             }
         }
@@ -424,11 +424,7 @@ impl Custody {
         let shard = map.shard_of(key.token);
         let epoch = map.shards[shard].epoch;
         if let Some((cached, row)) = rows.get(key)
-            && self.counts(
-                shard as u16,
-                OlderRow { token: key.token, epoch: cached, exists: row.is_some() },
-                epoch,
-            )
+            && self.counts(shard as u16, OlderRow::of(key, cached, row.as_deref(), rows), epoch)
         {
             return Look::Hit(row);
         }
@@ -538,11 +534,7 @@ impl Custody {
         let shard = map.shard_of(token);
         let epoch = map.shards[shard].epoch;
         let counts = |before| {
-            self.dirty.is_clean(
-                shard as u16,
-                OlderRow { token, epoch: before, exists: true },
-                epoch,
-            )
+            self.dirty.is_clean(shard as u16, OlderRow { token, epoch: before, absent: 0 }, epoch)
         };
         let any = epoch.checked_sub(1).is_some_and(counts) && self.answers_for(map, me, token);
         any.then(|| Carried { shard, epoch, old_owner: self.pull_from(map, me, token, now) })

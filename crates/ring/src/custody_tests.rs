@@ -4,6 +4,7 @@ use super::*;
 use crate::identity::Incarnation;
 use crate::map::Profile;
 use crate::message::Detail;
+use crate::sim::bit_of;
 
 impl Custody {
     /// For the oracles: whether a cached row could be served, were the lease valid.
@@ -38,7 +39,7 @@ impl Custody {
 
 /// A row that was cached under that epoch.
 fn older(epoch: u64) -> OlderRow {
-    OlderRow { token: TOKEN, epoch, exists: true }
+    OlderRow { token: TOKEN, epoch, absent: 0 }
 }
 
 fn map() -> Map {
@@ -488,17 +489,22 @@ fn no_row_counts_over_an_epoch_in_which_an_earlier_process_may_have_granted_writ
 #[test]
 fn a_write_that_only_makes_rows_leaves_the_old_owners_rows_and_not_its_absences() {
     let (config, first, moved) = (beside_rows(), map(), moved());
-    for (detail, stays) in [(crate::sim::MAKES, [true, false]), (&[], [false, false])] {
+    let other = TOKEN + 1;
+    for (detail, stays) in
+        [(crate::sim::makes(TOKEN), [true, false, true]), (Detail::from([]), [false, false, false])]
+    {
         let mut new = Custody { begun: true, ..Custody::default() };
         adopt(&mut new, &first, None, NEW, &config);
         adopt(&mut new, &moved, Some(&first), NEW, &config);
         let counts = |new: &Custody| {
-            let older = [true, false].map(|exists| OlderRow { exists, ..older(1) });
-            older.map(|row| new.may_install_pulled(&moved, NEW, row).is_some())
+            let absent = [0, bit_of(TOKEN), bit_of(other)];
+            absent
+                .map(|absent| OlderRow { absent, ..older(1) })
+                .map(|row| new.may_install_pulled(&moved, NEW, row).is_some())
         };
-        assert_eq!(counts(&new), [true, true]);
+        assert_eq!(counts(&new), [true; 3]);
         let process = crate::identity::Identity { id: OLD, incarnation: Incarnation(9) };
-        let (scopes, detail) = ([Scope::All], Detail::from(detail));
+        let scopes = [Scope::All];
         let body = WriteBody { scopes: &scopes, detail: &detail };
         let rows = &mut crate::sim::rows();
         let write = (PermitKey { process, number: 1 }, body);

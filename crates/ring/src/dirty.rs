@@ -5,8 +5,8 @@
 //! of these must be known.
 //!
 //! A write whose key the database draws touches one slot, and nobody knows which. It changes no row
-//! that is there, for its row is new. So it sets one more bit, and no absence of an older epoch
-//! counts.
+//! that is there, for its row is new. So it sets one more bit, of its table, and no absence of an
+//! older epoch counts in that table. Tables share 64 bits.
 
 use std::collections::BTreeMap;
 
@@ -18,30 +18,27 @@ pub const WORDS: usize = 16;
 /// The bits of one shard in one epoch.
 pub type Bits = [u64; WORDS];
 
-/// The word behind the bitmap, if rows were made: other members hear of it so.
-const MADE: u64 = 1;
-
 #[derive(Debug, Default, Clone)]
 pub struct DirtyBits {
     /// By shard and epoch.
     pub(crate) epochs: BTreeMap<(u16, u64), Touched>,
-    /// What is set in all shards that are held, by that version of the map.
-    everywhere: Option<(u64, Reach)>,
+    everywhere: Everywhere,
 }
 
-/// What a write to everything has touched of each shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
-    All,
-    Made,
+/// What is set in all shards that are held, by that version of the map.
+#[derive(Debug, Default, Clone, Copy)]
+struct Everywhere {
+    version: u64,
+    all: bool,
+    made: u64,
 }
 
 /// What writes have touched of one shard in one epoch.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Touched {
     bits: Bits,
-    /// Rows were made whose keys nobody knows.
-    made: bool,
+    /// Rows were made whose keys nobody knows: bits of their tables.
+    made: u64,
 }
 
 fn place(token: i64) -> (usize, u64) {
@@ -50,10 +47,10 @@ fn place(token: i64) -> (usize, u64) {
 }
 
 impl Touched {
-    /// The bitmap, and behind it one word more if rows were made. A member that does not know this
-    /// word takes the epoch for one whose bits it does not have.
+    /// The bitmap, and behind it the bits of tables if rows were made. A member that does not know
+    /// this word takes the epoch for one whose bits it does not have.
     fn words(&self) -> Vec<u64> {
-        let made = self.made.then_some(MADE);
+        let made = (self.made != 0).then_some(self.made);
         self.bits.iter().copied().chain(made).collect()
     }
 
@@ -61,8 +58,8 @@ impl Touched {
     fn of_words(words: &[u64]) -> Option<Self> {
         let (bits, made) = words.split_first_chunk::<WORDS>()?;
         let made = match made {
-            [] => false,
-            [MADE] => true,
+            [] => 0,
+            [made] => *made,
             _ => return None,
         };
         Some(Self { bits: *bits, made })
@@ -75,7 +72,7 @@ impl Touched {
 
     fn is_clean(&self, row: OlderRow) -> bool {
         let (word, bit) = place(row.token);
-        self.bits[word] & bit == 0 && (row.exists || !self.made)
+        self.bits[word] & bit == 0 && row.absent & self.made == 0
     }
 }
 
@@ -94,28 +91,32 @@ impl DirtyBits {
     }
 
     /// Notes a write to everything in the shards that are held, each with its epoch by that version
-    /// of the map. `only_makes`: it only makes rows whose keys nobody knows. Nothing is looked at
-    /// that is known: an application may make a thousand rows a second.
+    /// of the map. `makes`: the bits of its tables, if it only makes rows whose keys nobody knows.
+    /// No shard is looked at if all is set: an application may make a thousand rows a second.
     pub fn set_everywhere(
         &mut self,
         held: &BTreeMap<u16, u64>,
         version: u64,
-        only_makes: impl Fn() -> bool,
+        makes: impl Fn() -> Option<u64>,
     ) {
-        let (all, made) = (Some((version, Reach::All)), Some((version, Reach::Made)));
-        if self.everywhere == all {
+        let known = &mut self.everywhere;
+        if known.version != version {
+            *known = Everywhere { version, ..Everywhere::default() };
+        }
+        if known.all {
             return;
         }
-        let only_makes = only_makes();
-        if only_makes && self.everywhere == made {
-            return;
+        let makes = makes();
+        match makes {
+            Some(made) if made & !known.made == 0 => return,
+            Some(made) => known.made |= made,
+            None => known.all = true,
         }
-        self.everywhere = if only_makes { made } else { all };
         for (shard, epoch) in held {
             let Some(touched) = self.epochs.get_mut(&(*shard, *epoch)) else { continue };
-            match only_makes {
-                true => touched.made = true,
-                false => touched.bits = [u64::MAX; WORDS],
+            match makes {
+                Some(made) => touched.made |= made,
+                None => touched.bits = [u64::MAX; WORDS],
             }
         }
     }
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     fn row(token: i64, epoch: u64) -> OlderRow {
-        OlderRow { token, epoch, exists: true }
+        OlderRow { token, epoch, absent: 0 }
     }
 
     #[test]
@@ -167,40 +168,43 @@ mod tests {
         dirty.set(3, 5, 77);
         dirty.begin(3, 5);
         assert!(!dirty.is_clean(3, row(77, 4), 5) && dirty.is_clean(3, row(77, 5), 5));
-        dirty.set_everywhere(&BTreeMap::from([(3, 4)]), 1, || false);
+        dirty.set_everywhere(&BTreeMap::from([(3, 4)]), 1, || None);
         assert!(!dirty.is_clean(3, row(78, 3), 4));
     }
 
     /// Each INSERT with `uuid()` would cost all that a move or a return has brought.
     #[test]
-    fn where_rows_are_made_absences_alone_do_not_count() {
+    fn where_rows_are_made_absences_of_their_table_alone_do_not_count() {
         let (mut dirty, mut other) = (DirtyBits::default(), DirtyBits::default());
-        let (there, absent) = (row(77, 4), OlderRow { exists: false, ..row(77, 4) });
+        let absent = |absent| OlderRow { absent, ..row(77, 4) };
+        let all = [0, 1, 2, 4, 6].map(absent);
         dirty.begin(3, 5);
-        assert!([there, absent].iter().all(|row| dirty.is_clean(3, *row, 5)));
+        assert!(all.iter().all(|row| dirty.is_clean(3, *row, 5)));
         let held = BTreeMap::from([(3, 5)]);
-        dirty.set_everywhere(&held, 1, || true);
+        dirty.set_everywhere(&held, 1, || Some(1));
+        dirty.set_everywhere(&held, 1, || Some(4));
         other.begin(3, 5);
         for (epoch, words) in dirty.of(3) {
             other.learn(3, epoch, &words);
         }
         for dirty in [&dirty, &other] {
-            assert!(dirty.is_clean(3, there, 5) && !dirty.is_clean(3, absent, 5));
+            let clean = all.map(|row| dirty.is_clean(3, row, 5));
+            assert_eq!(clean, [true, false, true, false, false]);
         }
         // All of another version, and all of the same after that.
-        for (version, only_makes) in [(2, true), (2, false)] {
+        for (version, makes) in [(2, Some(1)), (2, None)] {
             dirty.begin(4, 1);
             let held = BTreeMap::from([(3, 5), (4, 1)]);
-            dirty.set_everywhere(&held, version, || only_makes);
-            dirty.set_everywhere(&held, version, || true);
-            assert!(!dirty.is_clean(4, OlderRow { exists: false, ..row(77, 0) }, 1));
-            assert_eq!(dirty.is_clean(4, row(77, 0), 1), only_makes);
+            dirty.set_everywhere(&held, version, || makes);
+            dirty.set_everywhere(&held, version, || Some(1));
+            assert!(!dirty.is_clean(4, OlderRow { absent: 1, ..row(77, 0) }, 1));
+            assert_eq!(dirty.is_clean(4, row(77, 0), 1), makes.is_some());
         }
         // What a later release may say besides is not understood.
         let mut strange = DirtyBits::default();
-        for words in [&[0; WORDS - 1][..], &[0; WORDS + 1], &[0; WORDS + 2]] {
+        for words in [&[0; WORDS - 1][..], &[0; WORDS + 2]] {
             strange.learn(3, 5, words);
         }
-        assert!(!strange.is_clean(3, there, 5));
+        assert!(!strange.is_clean(3, row(77, 4), 5));
     }
 }

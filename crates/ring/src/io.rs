@@ -30,9 +30,13 @@ pub trait Rows {
         false
     }
     /// Whether a write of everything does no more than make rows whose keys the database draws. It
-    /// changes no row that is there.
-    fn only_makes_rows(&self, _detail: &Detail) -> bool {
-        false
+    /// changes no row that is there. Then a bit of each of its tables, of 64 that tables share.
+    fn makes_rows(&self, _detail: &Detail) -> Option<u64> {
+        None
+    }
+    /// The bit of a row's table.
+    fn table_bit(&self, _key: &RowKey) -> u64 {
+        u64::MAX
     }
     /// Caches a row; for a short time only if it is `weak`, so that it may miss writes.
     /// `at`: its epoch, and when its fill began, from when that time counts.

@@ -1,6 +1,8 @@
 //! What callers are told that look rows up and fill them themselves.
 
 use crate::identity::MemberId;
+use crate::io::Rows;
+use crate::message::RowKey;
 
 /// How a row may be filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +33,15 @@ pub struct OlderRow {
     pub token: i64,
     /// The epoch.
     pub epoch: u64,
-    /// Whether there is a row. Otherwise what is cached says that there is none.
-    pub exists: bool,
+    /// The bit of its table if what is cached says that there is no row; 0 if there is one. See
+    /// [`Rows::makes_rows`].
+    pub absent: u64,
+}
+
+impl OlderRow {
+    /// What is cached under that epoch, of these rows.
+    pub(crate) fn of(key: &RowKey, epoch: u64, row: Option<&[u8]>, rows: &dyn Rows) -> Self {
+        let absent = if row.is_some() { 0 } else { rows.table_bit(key) };
+        Self { token: key.token, epoch, absent }
+    }
 }

@@ -584,11 +584,6 @@ impl WriteScope {
             && !self.invalidations.iter().any(Invalidation::is_wide)
     }
 
-    /// Whether it touches nothing but partitions that the database makes: no row that is there.
-    pub fn touches_only_made_partitions(&self) -> bool {
-        self.only_makes_partitions() && self.slots.is_empty() && self.invalidations.is_empty()
-    }
-
     /// The cached rows to drop once the gates are closed.
     pub fn invalidations(&self) -> &[Invalidation] {
         &self.invalidations

@@ -197,7 +197,7 @@ impl Member {
     ) {
         let Some(fill) = self.lookups.pulled(from, number) else { return };
         let installs = cached.zip(self.map.clone()).and_then(|((epoch, row), map)| {
-            let older = OlderRow { token: fill.key.token, epoch, exists: row.is_some() };
+            let older = OlderRow::of(&fill.key, epoch, row.as_deref(), io.rows);
             Some((self.custody.may_install_pulled(&map, self.id, older)?, row))
         });
         let Some((epoch, row)) = installs else {

@@ -3,7 +3,7 @@
 use super::act::shown;
 use super::database::Database;
 use super::event::Event;
-use super::node::stamp_of;
+use super::node::{bit_of, stamp_of};
 use super::plot::MS;
 use super::world::World;
 use crate::identity::MemberId;
@@ -84,7 +84,8 @@ impl World {
                 let id = MemberId(at as u64);
                 let current = map.shards[shard] == truth.shards[shard];
                 let stamp = stamp_of(value.as_ref());
-                let found = OlderRow { token, epoch: *epoch, exists: stamp > 0 };
+                let absent = if stamp > 0 { 0 } else { bit_of(token) };
+                let found = OlderRow { token, epoch: *epoch, absent };
                 if !current || !member.custody().row_counts(map, id, found) {
                     continue;
                 }

@@ -1,7 +1,7 @@
 //! The clients of a run: which reads and writes they send, and when.
 
 use super::event::{Event, Input};
-use super::node::MAKES;
+use super::node::makes;
 use super::plot::{Extent, MS};
 use super::world::World;
 use crate::message::{Detail, Scope};
@@ -58,7 +58,10 @@ impl World {
                 rows.iter().map(|row| Scope::Token(self.plan.tokens[*row])).collect()
             }
         };
-        let detail = Detail::from(if extent == Extent::Made { MAKES } else { &[] });
+        let detail = match extent {
+            Extent::Made => makes(self.plan.tokens[row]),
+            _ => Detail::from([]),
+        };
         let client = self.oracle.write(rows, weak);
         self.nodes[node].clients.push(client);
         self.input(node, Input::Write(client, scopes, detail));

@@ -53,7 +53,7 @@ const SEEDS: u64 = 300;
 /// From so many seeds on every path must have been reached.
 const ALL_PATHS: u64 = 20_000;
 
-pub use node::MAKES;
+pub use node::{bit_of, makes};
 
 /// An empty cache for tests.
 pub fn rows() -> impl crate::io::Rows {

@@ -19,7 +19,17 @@ pub fn settings(caches: bool) -> Vec<Setting> {
 }
 
 /// What a write says that does no more than make a row.
-pub const MAKES: &[u8] = b"makes";
+const MAKES: &[u8] = b"makes";
+
+/// The same, of this token.
+pub fn makes(token: i64) -> Detail {
+    [MAKES, &token.to_le_bytes()].concat().into()
+}
+
+/// Each row is of a table that few others are of.
+pub fn bit_of(token: i64) -> u64 {
+    1 << (token & 63)
+}
 
 /// How long a row lives that may miss writes.
 pub const WEAK: Time = 300 * MS;
@@ -115,8 +125,13 @@ impl Rows for SimRows {
         self.holds(key.token)
     }
 
-    fn only_makes_rows(&self, detail: &Detail) -> bool {
-        **detail == *MAKES
+    fn makes_rows(&self, detail: &Detail) -> Option<u64> {
+        let token = detail.strip_prefix(MAKES)?.try_into().ok()?;
+        Some(bit_of(i64::from_le_bytes(token)))
+    }
+
+    fn table_bit(&self, key: &RowKey) -> u64 {
+        bit_of(key.token)
     }
 
     fn install(
@@ -158,7 +173,7 @@ impl Rows for SimRows {
     }
 
     fn forget(&mut self, body: WriteBody<'_>, _: bool) {
-        let only_makes = self.only_makes_rows(body.detail);
+        let only_makes = self.makes_rows(body.detail).is_some();
         for scope in body.scopes {
             match scope {
                 Scope::Token(token) => drop(self.rows.remove(token)),

@@ -266,7 +266,7 @@ impl State {
             serve.push(at);
             let Some((epoch, row @ Some(_))) = rows.live(TOKEN) else { continue };
             let stamp = stamp_of(row.as_ref());
-            let found = OlderRow { token: TOKEN, epoch: *epoch, exists: true };
+            let found = OlderRow { token: TOKEN, epoch: *epoch, absent: 0 };
             if stamp < self.floor && member.custody().row_counts(map, id, found) {
                 return Err(format!("m{at} has write {stamp}, {} is acknowledged", self.floor));
             }

@@ -10,6 +10,13 @@ use super::{Invalidation, MAX_DROPS, MAX_SLOTS, WriteScope, gate_of};
 const MAX_BYTES: usize = 1 << 20;
 
 impl WriteScope {
+    /// The gates of the tables in which the database makes partitions, if it touches nothing but
+    /// these: no row that is there.
+    pub fn only_made_in(&self) -> Option<&[u32]> {
+        let touches_rows = !self.slots.is_empty() || !self.invalidations.is_empty();
+        (self.only_makes_partitions() && !touches_rows).then_some(&self.tables)
+    }
+
     /// A batch may name tens of thousands of tables that do not exist: too many are everything.
     pub(super) fn unknown(&mut self, keyspace: &str, table: &str) {
         let gate = gate_of(keyspace, table);

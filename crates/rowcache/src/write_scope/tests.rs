@@ -325,10 +325,11 @@ fn only_what_makes_partitions_and_nothing_else_touches_no_row_that_is_there() {
     ] {
         let scope = bound_scope(texts, key);
         assert_eq!(scope.only_makes_partitions(), only_makes, "{texts:?}");
-        assert_eq!(scope.touches_only_made_partitions(), alone, "{texts:?}");
+        let gates = [gate_of("ks", "t")];
+        assert_eq!(scope.only_made_in(), alone.then_some(&gates[..]), "{texts:?}");
     }
-    assert!(!WriteScope::default().touches_only_made_partitions());
-    assert!(!WriteScope::everything().touches_only_made_partitions());
+    assert_eq!(WriteScope::default().only_made_in(), None);
+    assert_eq!(WriteScope::everything().only_made_in(), None);
 }
 
 #[test]

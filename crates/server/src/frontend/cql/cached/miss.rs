@@ -259,8 +259,8 @@ impl Filler<'_> {
         if !may {
             return None;
         }
-        let (key, fingerprint) = (self.key, self.read.fingerprint);
-        carried(self.shared, key, fingerprint, self.request.metrics()).await
+        let shape = (&*self.read.table, self.read.fingerprint);
+        carried(self.shared, shape, self.key, self.request.metrics()).await
     }
 
     pub(super) fn install(

@@ -12,14 +12,16 @@
 
 use std::time::Duration;
 
-use afterglow_cql::plan::RowKey;
+use afterglow_cql::plan::{RowKey, TableSchema};
 use afterglow_cql::token::murmur3;
 use afterglow_ring::{MemberId, Message, OlderRow};
 use afterglow_rowcache::carried::CarriedRow;
 use afterglow_rowcache::row::Filled;
+use afterglow_rowcache::write_scope::gate_of;
 
 use super::core::Ring;
 use super::questions::PeerAnswer;
+use super::rows::bit_of;
 use super::source::now;
 use crate::frontend::cql::cached::state::CachedState;
 use crate::metrics::{CarriedFrom, FrontEndMetrics};
@@ -31,15 +33,19 @@ const TIMEOUT: Duration = Duration::from_millis(100);
 /// is counted. The caller leads the fill of it.
 pub async fn carried(
     shared: &CachedState,
+    (table, fingerprint): (&TableSchema, u64),
     key: &RowKey,
-    fingerprint: u64,
     metrics: &FrontEndMetrics,
 ) -> Option<(Filled, CarriedFrom)> {
     let ring = shared.ring.get()?;
     let token = murmur3(key.partition_key());
     let from = ring.carried(token)?;
     let counts = |row: &CarriedRow| {
-        let older = |exists| OlderRow { token, epoch: row.epoch, exists };
+        let bit = || bit_of(gate_of(&table.keyspace, &table.name));
+        let older = |exists| {
+            let absent = if exists { 0 } else { bit() };
+            OlderRow { token, epoch: row.epoch, absent }
+        };
         row.exists(fingerprint).is_some_and(|exists| ring.counts_still(older(exists)))
     };
     let hit = shared.look_up(key.engine_key(), metrics).await.ok();

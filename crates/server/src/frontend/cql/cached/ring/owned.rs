@@ -170,8 +170,8 @@ impl Owned<'_> {
         let Question { table, key, permission, .. } = question;
         let weak = self.ring.fill_terms(table, key, *permission)?;
         let asked_at = self.shared.cache.clock().moment();
-        let fingerprint = question.read().fingerprint;
-        if let Some((filled, from)) = carried(self.shared, key, fingerprint, self.metrics).await {
+        let shape = (&**table, question.read().fingerprint);
+        if let Some((filled, from)) = carried(self.shared, shape, key, self.metrics).await {
             let weak = carried_weakly(weak, from);
             let (_, row) = self.install(question, filled, (asked_at, weak), ticket);
             return Some((row?, Some(from)));

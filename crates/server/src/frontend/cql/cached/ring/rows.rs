@@ -84,6 +84,11 @@ impl RingRows {
     }
 }
 
+/// The bit of the table with this gate, see [`Rows::makes_rows`].
+pub fn bit_of(gate: u32) -> u64 {
+    1 << (gate % 64)
+}
+
 /// What a write touches, for its owners. `dead_after`: see
 /// [`Nature`](afterglow_rowcache::intents::words::Nature).
 pub fn detail(scope: &WriteScope, dead_after: u32) -> Detail {
@@ -105,9 +110,11 @@ impl Rows for RingRows {
 
     /// A table that was made again may have other keys, so that what is new in one of them is in a
     /// partition that is there.
-    fn only_makes_rows(&self, detail: &Detail) -> bool {
+    fn makes_rows(&self, detail: &Detail) -> Option<u64> {
         let (scope, _) = read_detail(detail);
-        scope.touches_only_made_partitions() && (self.newer)(&scope).is_empty()
+        let gates = scope.only_made_in()?;
+        let is_as_planned = (self.newer)(&scope).is_empty();
+        is_as_planned.then(|| gates.iter().fold(0, |bits, gate| bits | bit_of(*gate)))
     }
 
     fn install(&mut self, _: &RowKey, _: (u64, Time), _: Option<Vec<u8>>, _: bool) {
@@ -202,6 +209,7 @@ mod tests {
     use afterglow_rowcache::intents::words::NEVER;
     use afterglow_rowcache::serve::CachePermission;
     use afterglow_rowcache::tables::Index;
+    use afterglow_rowcache::write_scope::gate_of;
 
     use super::*;
     use crate::frontend::cql::cached::testing::{keyed, open, open_holding, read_of};
@@ -309,13 +317,15 @@ mod tests {
         made.add_target(&new, &|_| None, &Index::of(Arc::new(schema)));
         let only_makes = |scope: &WriteScope, newer: WriteScope| {
             let rows = RingRows::new(cache.clone(), Box::new(move |_| newer.clone()));
-            rows.only_makes_rows(&detail(scope, 0))
+            rows.makes_rows(&detail(scope, 0))
         };
-        assert!(only_makes(&made, WriteScope::default()));
-        assert!(!only_makes(&made, WriteScope::everything()));
-        assert!(!only_makes(&WriteScope::everything(), WriteScope::default()));
+        let bit = bit_of(gate_of(&plan.table.keyspace, &plan.table.name));
+        assert_eq!(only_makes(&made, WriteScope::default()), Some(bit));
+        assert_eq!(only_makes(&made, WriteScope::everything()), None);
+        assert_eq!(only_makes(&WriteScope::everything(), WriteScope::default()), None);
         let rows = RingRows::new(cache.clone(), Box::new(|_| WriteScope::default()));
-        assert!(!rows.only_makes_rows(&Detail::from([])), "what cannot be read may touch anything");
+        let unread = rows.makes_rows(&Detail::from([]));
+        assert_eq!(unread, None, "what cannot be read may touch anything");
     }
 
     /// Its writer was killed. An intent is hours; nothing of the table would be cached meanwhile.

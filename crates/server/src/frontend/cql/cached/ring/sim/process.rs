@@ -376,7 +376,8 @@ impl Hands {
         }
         let weak = self.ring.fill_terms(row.table(), &row.key, permission)?;
         let asked_at = cache.clock().moment();
-        let carried = carried(&self.shared, &row.key, fingerprint, &self.metrics).await;
+        let shape = (&**row.table(), fingerprint);
+        let carried = carried(&self.shared, shape, &row.key, &self.metrics).await;
         let (filled, from, weak) = match carried {
             Some((filled, from)) => (filled, AnsweredBy::Cache, carried_weakly(weak, from)),
             None => (self.fill(at, asked_at, Time::MAX).await?, AnsweredBy::Database, weak),
