@@ -17,7 +17,8 @@ impl WriteScope {
         (self.only_makes_partitions() && !touches_rows).then_some(&self.tables)
     }
 
-    /// A batch may name tens of thousands of tables that do not exist: too many are everything.
+    /// A batch may name tens of thousands of tables that do not exist: too many are everything. The
+    /// database will refuse it, so nothing is dropped before it has answered.
     pub(super) fn unknown(&mut self, keyspace: &str, table: &str) {
         let gate = gate_of(keyspace, table);
         let is_there = |(k, t): &(String, String)| (k.as_str(), t.as_str()) == (keyspace, table);
@@ -26,6 +27,7 @@ impl WriteScope {
         }
         self.bytes += keyspace.len() + table.len();
         if self.unknown.len() >= MAX_SLOTS || self.bytes > MAX_BYTES {
+            self.doubtful = true;
             return self.all();
         }
         self.gate(gate);

@@ -364,6 +364,7 @@ fn owners_can_be_told_of_every_batch_in_one_message_that_is_not_too_long() {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let scope = bound_scope(&texts, b"");
         assert_eq!(scope.is_everything(), is_all, "{}", texts[0]);
+        assert_eq!(scope.doubtful, is_all, "who asks for it may be refused");
         assert!(scope.encode().len() < MOST && scope.invalidations().len() < MAX_DROPS);
     }
     let (mut rows, table) = (WriteScope::default(), Uuid::from_u128(7));

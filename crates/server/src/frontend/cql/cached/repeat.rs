@@ -62,6 +62,9 @@ use crate::frontend::cql::statements::prepared::Prepared;
 const MOST_BYTES: usize = 32 * 1024;
 /// How often a write of a whole table looks whether attempts are under way.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// It waits no longer: its client may give it up, and write what it would then remove. A server
+/// takes 2 s for a write by default.
+const REMOVAL_WAITS: Duration = Duration::from_secs(10);
 /// How long a repetition waits where it cannot be said yet whether there may be another attempt.
 const NOT_NOW: Duration = Duration::from_secs(1);
 
@@ -275,7 +278,7 @@ impl Repetition {
                 if matches!(error, CallError::Lost) {
                     self.lost_at = Some(Instant::now());
                     // Its coordinator may go on with it. So what removes the table waits.
-                    let longest = COORDINATORS_TIME.min(shared.cache.hold());
+                    let longest = REMOVAL_WAITS.min(shared.cache.hold());
                     let over = async move {
                         compio::time::sleep(longest).await;
                         drop(under_way);
@@ -294,8 +297,7 @@ pub(super) async fn wait_for_attempts(shared: &CachedState, touched: &WriteScope
     // Hardly any write has to wait: the others need no clock.
     let mut began = None;
     while shared.cache.has_attempts(touched) {
-        // No server takes longer. Nobody shall wait for one that never answers.
-        if began.get_or_insert_with(Instant::now).elapsed() >= COORDINATORS_TIME {
+        if began.get_or_insert_with(Instant::now).elapsed() >= REMOVAL_WAITS {
             return;
         }
         compio::time::sleep(LOOK_AGAIN).await;

@@ -39,16 +39,11 @@ pub(super) fn doubt_map(shared: &CachedState, change: &SchemaChange<'_>) {
     }
 }
 
-/// Whether a keyspace may have more replicas than before.
-pub(super) fn may_replicate(change: &SchemaChange<'_>) -> bool {
-    matches!(change.target, SchemaTarget::Keyspace) && change.change == "UPDATED"
-}
-
 /// A keyspace may have more replicas than before, which get its rows by a repair only: fills of its
 /// tables are not believed for long. Noted by who hears the database's answer, because there may be
 /// no control connection to hear of it.
 pub(super) fn weaken_replicated(shared: &CachedState, change: &SchemaChange<'_>, newest: &Index) {
-    if may_replicate(change) {
+    if matches!(change.target, SchemaTarget::Keyspace) && change.change == "UPDATED" {
         let mut tables = WriteScope::default();
         tables.add_tables_of(change.keyspace, newest);
         // Before the first snapshot rows of an earlier run may be there all the same.

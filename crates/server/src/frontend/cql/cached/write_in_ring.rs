@@ -20,7 +20,7 @@ use afterglow_rowcache::write_scope::WriteScope;
 
 use super::outcome::{answered, count_outcome};
 use super::ring::{Admission, Ring, RingWrite, Verdict, tell_owners, tell_until_all_know};
-use super::schema_change::{doubt_map, may_replicate, schema_change, weaken_replicated};
+use super::schema_change::{doubt_map, schema_change, weaken_replicated};
 use super::state::CachedState;
 use super::{WriteInFlight, in_vain, serial};
 use crate::frontend::cql::{Later, Request};
@@ -176,8 +176,6 @@ impl InRing {
         if let Some(change) = answer.as_ref().ok().and_then(schema_change) {
             doubt_map(&shared, &change);
             weaken_replicated(&shared, &change, &newest);
-            // Owners may hear of the new replicas long after this end.
-            weak |= may_replicate(&change);
         }
         let inquiry = touched
             .conditional

@@ -15,7 +15,6 @@ use afterglow_ring::{
     Action, Agreement, Carried, Config, Durable, Envelope, Incarnation, Io, Kept, Map, MapLoss,
     Member, MemberId, Message, OlderRow, Profile, RingId, RingReport, Setting, Time, WriteResult,
 };
-use afterglow_rowcache::write_scope::WriteScope;
 use futures_channel::mpsc;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use uuid::Uuid;
@@ -484,11 +483,6 @@ impl Ring {
     /// Rows were forgotten, and not for a write that went through the ring.
     pub fn distrust_older(&self) {
         self.inner.lock().member.distrust_older();
-    }
-
-    /// What all owners are to be told of; see [`RingRows::take_untold`].
-    pub fn take_untold(&self) -> Vec<WriteScope> {
-        self.inner.lock().rows.take_untold()
     }
 
     /// See [`Member::doubt_map`].

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use afterglow_ring::{
-    Founding, Kept, Map, MemberId, SchemaVersion, Standing, Suspicion, WriteResult,
-};
+use afterglow_ring::{Founding, Kept, Map, MemberId, SchemaVersion, Standing, Suspicion};
 use afterglow_rowcache::claims::Claims;
 use afterglow_rowcache::write_scope::WriteScope;
 use futures_channel::{mpsc, oneshot};
@@ -24,7 +22,6 @@ use super::row_of_others::RowOfOthers;
 use super::settings::settings_of;
 use super::setup::OpenRing;
 use super::source::now;
-use super::tell::tell_until_all_know;
 use super::unconfirmed::{Confirmation, Told, reason};
 use crate::config::LivePolicies;
 use crate::frontend::cql::CqlShared;
@@ -183,16 +180,6 @@ impl RingKeeper {
         }
         self.note(policies.any_exclusive());
         self.enter();
-        self.tell_of_remade();
-    }
-
-    /// Writes that were granted here have touched tables that their writers did not know.
-    fn tell_of_remade(&self) {
-        for remade in self.ring.take_untold() {
-            let ring = self.ring.clone();
-            let tell = async move { tell_until_all_know(&ring, &remade, WriteResult::Done).await };
-            compio::runtime::spawn(tell).detach();
-        }
     }
 
     /// Up to where the control connection has told of changes of the schema. To know it late is

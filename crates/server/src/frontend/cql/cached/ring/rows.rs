@@ -28,11 +28,6 @@ pub struct RingRows {
     made: BTreeMap<PermitKey, Option<Time>>,
     /// A write has dropped more than its scopes say.
     dropped_more: bool,
-    /// What granted writes may touch that their writers did not know: tables that were made again,
-    /// with other keys perhaps. These may be of other owners, whom nobody has asked.
-    remade: BTreeMap<PermitKey, WriteScope>,
-    /// The same of those that have ended.
-    untold: Vec<WriteScope>,
 }
 
 impl RingRows {
@@ -44,8 +39,6 @@ impl RingRows {
             granted: BTreeMap::new(),
             made: BTreeMap::new(),
             dropped_more: false,
-            remade: BTreeMap::new(),
-            untold: Vec::new(),
         }
     }
 
@@ -55,32 +48,13 @@ impl RingRows {
         take(&mut self.dropped_more)
     }
 
-    /// What owners are to be told of: tables that writes which have ended may have touched though
-    /// their writers did not know them. A writer that hears of them tells so itself, but it may end
-    /// before it does.
-    pub fn take_untold(&mut self) -> Vec<WriteScope> {
-        take(&mut self.untold)
-    }
-
-    /// The write, and what it may touch that its writer did not know.
-    fn begin_write(
-        &mut self,
-        (scope, dead_after): (WriteScope, u32),
-        weak: bool,
-    ) -> (WriteInFlight, WriteScope) {
-        let mut more = WriteScope::default();
+    fn begin_write(&mut self, (scope, dead_after): (WriteScope, u32), weak: bool) -> WriteInFlight {
         let newer = || {
-            more = (self.newer)(&scope);
-            more.clone()
+            let newer = (self.newer)(&scope);
+            self.dropped_more |= !newer.is_empty();
+            newer
         };
-        let write = self.cache.begin_write(&scope, weak, dead_after, newer);
-        self.dropped_more |= !more.is_empty();
-        (write, more)
-    }
-
-    fn tell(&mut self, write: PermitKey) {
-        let remade = self.remade.remove(&write).filter(|remade| !self.untold.contains(remade));
-        self.untold.extend(remade);
+        self.cache.begin_write(&scope, weak, dead_after, newer)
     }
 }
 
@@ -131,19 +105,12 @@ impl Rows for RingRows {
         if scope.only_makes_partitions() {
             self.made.insert(write, None);
         }
-        let (begun, more) = self.begin_write((scope, dead_after), false);
+        let begun = self.begin_write((scope, dead_after), false);
         self.granted.insert(write, begun);
-        if !more.is_empty() {
-            self.remade.insert(write, more);
-        }
     }
 
     fn end(&mut self, write: PermitKey, outcome: Outcome) {
         self.made.remove(&write);
-        match outcome {
-            Outcome::Refused => drop(self.remade.remove(&write)),
-            _ => self.tell(write),
-        }
         let Some(mut begun) = self.granted.remove(&write) else { return };
         if outcome == Outcome::Weak {
             begun.weaken();
@@ -159,7 +126,6 @@ impl Rows for RingRows {
 
     fn run_out(&mut self, write: PermitKey) {
         self.made.remove(&write);
-        self.tell(write);
         if let Some(begun) = self.granted.remove(&write) {
             begun.run_out();
         }
@@ -186,11 +152,7 @@ impl Rows for RingRows {
     fn forget(&mut self, body: WriteBody<'_>, weak: bool) {
         let (scope, dead_after) = read_detail(body.detail);
         let scope = (scope.with_all_behind_gates(), dead_after);
-        let (write, more) = self.begin_write(scope, weak);
-        if !more.is_empty() && !self.untold.contains(&more) {
-            self.untold.push(more);
-        }
-        write.settle(Answered::Definite);
+        self.begin_write(scope, weak).settle(Answered::Definite);
     }
 
     fn drop_all(&mut self) {
@@ -279,28 +241,10 @@ mod tests {
             let mut rows = RingRows::new(cache.clone(), Box::new(newer));
             let (scopes, detail) = ([Scope::Token(7)], detail(&WriteScope::default(), 0));
             let body = WriteBody { scopes: &scopes, detail: &detail };
-            let write = PermitKey { process, number };
-            // Nobody has asked the owners of what it may have changed: they are told afterwards.
-            for (outcome, tells) in [
-                (Some(Outcome::Settled), true),
-                (Some(Outcome::Unknown), true),
-                (Some(Outcome::Refused), false),
-                (None, true),
-            ] {
-                rows.begin(write, body);
-                assert_eq!(rows.has_dropped_more(), !is_current);
-                assert!(!rows.has_dropped_more(), "it is said once");
-                assert_eq!(rows.take_untold(), []);
-                match outcome {
-                    Some(outcome) => rows.end(write, outcome),
-                    None => rows.run_out(write),
-                }
-                let told =
-                    if tells && !is_current { vec![WriteScope::everything()] } else { vec![] };
-                assert_eq!(rows.take_untold(), told, "{outcome:?}");
-            }
-            rows.forget(body, false);
-            assert_eq!(rows.take_untold().is_empty(), is_current);
+            rows.begin(PermitKey { process, number }, body);
+            assert_eq!(rows.has_dropped_more(), !is_current);
+            assert!(!rows.has_dropped_more(), "it is said once");
+            rows.end(PermitKey { process, number }, Outcome::Settled);
         }
     }
 
