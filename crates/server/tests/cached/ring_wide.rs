@@ -1,12 +1,15 @@
 //! Writes of unknown outcome in a ring. Of whole tables, and of rows whose key the database makes:
 //! what they cannot have touched goes on being cached by all members. Of transactions: a SERIAL
-//! read decides them, and their partition is cached again.
+//! read decides them, and their partition is cached again. And batches that name more than any
+//! client needs.
 
 use std::time::Duration;
 
 use afterglow_cql::error::ErrorCode;
-use afterglow_cql::frame::Version;
-use afterglow_cql::message::Consistency;
+use afterglow_cql::frame::{Flags, Opcode, Version};
+use afterglow_cql::message::{
+    BatchKind, BatchStatement, Consistency, QueryParams, StatementRef, Values, encode_batch,
+};
 use afterglow_cql::response::{ErrorBody, ErrorDetail};
 use afterglow_testkit::fake_backend::FakeBackend;
 
@@ -77,4 +80,40 @@ fn a_transaction_of_unknown_outcome_is_decided_by_a_serial_read() {
     for member in [&mut reader, &mut writer] {
         all_are_cached(&world, member);
     }
+}
+
+/// Owners were never asked for what was longer than a link takes, and each try counted as one that
+/// they did not grant.
+#[test]
+fn a_batch_of_very_many_unknown_tables_puts_nobody_out_and_costs_no_hits() {
+    let world = World::settled(2);
+    let mut clients = [0, 1].map(|member| world.client(member));
+    for client in &mut clients {
+        all_are_cached(&world, client);
+    }
+    let members = || {
+        let status = world.node(0).ring().status();
+        status.members.into_iter().map(|one| (one.id, one.state, one.shards)).collect::<Vec<_>>()
+    };
+    let (before, reads) = (members(), world.database.reads());
+    let long = "x".repeat(10_000);
+    let names: Vec<_> =
+        (0..1_000).map(|n| format!("INSERT INTO ks.{long}{n} (k) VALUES ('a')")).collect();
+    let statements: Vec<_> = names
+        .iter()
+        .map(|text| BatchStatement { statement: StatementRef::Text(text), values: Values::NONE })
+        .collect();
+    let version = clients[0].raw().version();
+    let encode = |out: &mut Vec<u8>| {
+        let params = QueryParams::new(Consistency::Quorum);
+        encode_batch(version, BatchKind::Logged, &statements, &params, out);
+    };
+    let answer = clients[0].raw().call(Flags::NONE, Opcode::Batch, encode).unwrap();
+    assert_eq!(answer.header.opcode, Opcode::Error, "there are no such tables");
+    assert_eq!(world.count(&["afterglow_ring_link_dropped_total", "too_long"]), 0);
+    assert_eq!(members(), before, "nobody was put out");
+    for client in &mut clients {
+        (0..20).for_each(|n| drop(client.value(&format!("k{n}"))));
+    }
+    assert_eq!(world.database.reads(), reads, "all are hits still");
 }
