@@ -101,6 +101,14 @@ enum StatementKind {
     },
 }
 
+impl StatementKind {
+    const ALL: [StatementKind; 3] = [
+        StatementKind::Row,
+        StatementKind::Unit { reversed: false },
+        StatementKind::Unit { reversed: true },
+    ];
+}
+
 /// What one fill reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FillShape {
@@ -218,10 +226,14 @@ impl FillStatements {
         statement: FillStatement,
     ) -> Result<Arc<FillStatement>, FillFailure> {
         let mut prepared = self.prepared.lock();
-        if let Some((of, known)) = prepared.get(&key)
-            && (*of, known.fingerprint) == (generation, statement.fingerprint)
-            && known.types != statement.types
-        {
+        let (table, version, _) = key;
+        let differs = |kind: &StatementKind| {
+            prepared.get(&(table, version, *kind)).is_some_and(|(of, known)| {
+                (*of, known.fingerprint) == (generation, statement.fingerprint)
+                    && known.types != statement.types
+            })
+        };
+        if StatementKind::ALL.iter().any(differs) {
             return Err(FillFailure::Failed);
         }
         if prepared.len() >= MAX_STATEMENTS {
@@ -365,6 +377,9 @@ mod tests {
         let key = (plan.table.id, Version::V5, StatementKind::Row);
         let remember = |generation, of| statements.remember(key, generation, statement(of)).is_ok();
         assert_eq!([(1, 9), (1, 9), (1, 13)].map(|(at, of)| remember(at, of)), [true, true, false]);
+        let unit = (plan.table.id, Version::V5, StatementKind::Unit { reversed: true });
+        let of_unit = |of| statements.remember(unit, 1, statement(of)).is_ok();
+        assert_eq!([13, 9].map(of_unit), [false, true], "units are compared with rows");
         let known = statements.ready(&plan, Version::V5, 1).expect("the one of before stays");
         assert_eq!(known.id, [9]);
         assert!(remember(2, 13), "a type of its own may have changed");
