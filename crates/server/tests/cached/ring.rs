@@ -138,8 +138,9 @@ fn rows_move_with_their_shards() {
     wait_until("it has left", || world.node(1).ring().status().members.len() == 2);
     let before = world.count(&FILLS);
     read_all(&mut clients[1..], &values);
-    assert!(world.count(&FILLS) - before <= 2, "the database was asked");
-    assert!(world.count(&carried("old_owner")) >= pulled + 10, "rows were pulled");
+    let (asked, more) = (world.count(&FILLS) - before, world.count(&carried("old_owner")) - pulled);
+    assert!(asked <= 2, "the database was asked for {asked} rows, and {more} were pulled");
+    assert!(more >= 10, "{more} rows were pulled");
 }
 
 #[test]
