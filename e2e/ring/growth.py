@@ -17,7 +17,7 @@ from afterglow_e2e.process import Failure, poll
 from afterglow_e2e.ring import SHARDS, Ring
 
 from .hits import Hits
-from .load import Load, PythonDriver, prepare, prepare_made
+from .load import MAKES, Load, PythonDriver, prepare, prepare_made
 
 ROWS = 20_000
 # One request of so many is a write: what was written is a miss with or without a move.
@@ -71,16 +71,14 @@ class Writers:
 class Makers(Writers):
     """Makes rows all the time, one after the other."""
 
-    def __init__(self, members, table, statement):
-        super().__init__(members, table)
-        self.statement, self.longest = statement, 0
+    longest = 0
 
     def run(self):
         try:
             self.driver.open(self.stop)
             while not self.stop.wait(0.02):
                 began = time.monotonic()
-                self.driver.session.execute(self.statement)
+                self.driver.session.execute(MAKES)
                 self.longest = max(self.longest, time.monotonic() - began)
                 self.rounds += 1
         except Exception as error:  # told at the end
@@ -118,7 +116,8 @@ def main():
     os.environ.setdefault("AFTERGLOW_PROFILE", "release")
     with Cassandra(heap="1G") as node:
         with connect(node) as session:
-            table, makes = prepare(session, "shop"), prepare_made(session, "shop")
+            table = prepare(session, "shop")
+            prepare_made(session)
         ring = Ring(node.contact, 4)
         *members, fourth = ring.members
         try:
@@ -126,7 +125,7 @@ def main():
                 member.start()
             ring.settle()
             hits = Hits(ring)
-            makers = Makers(members, table, makes)
+            makers = Makers(members, table)
             with Load(ring, table, rows=ROWS, writes=WRITES, members=members) as load, makers:
                 load.read_all()
                 poll("rows to be made", lambda: makers.rounds > 2 or makers.failed, 60)

@@ -290,23 +290,27 @@ class Load:
             raise Failure("idempotent writes failed")
 
 
-def prepare(session, keyspace):
-    """The table of the load."""
+def prepare_keyspace(session, keyspace):
     session.execute(
         f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = "
         "{'class': 'SimpleStrategy', 'replication_factor': 1}"
     )
+
+
+def prepare(session, keyspace):
+    """The table of the load."""
+    prepare_keyspace(session, keyspace)
     session.execute(
         f"CREATE TABLE IF NOT EXISTS {keyspace}.rows (k int, c int, v text, PRIMARY KEY (k, c))"
     )
     return f"{keyspace}.rows"
 
 
-def prepare_made(session, keyspace):
-    """A table in which the database makes each row's key: a statement that makes one."""
-    session.execute(
-        f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = "
-        "{'class': 'SimpleStrategy', 'replication_factor': 1}"
-    )
-    session.execute(f"CREATE TABLE IF NOT EXISTS {keyspace}.made (k uuid PRIMARY KEY, v text)")
-    return f"INSERT INTO {keyspace}.made (k, v) VALUES (uuid(), 'new')"
+# Makes a row whose key the database draws, in the table of `prepare_made`.
+MAKES = "INSERT INTO shop.made (k, v) VALUES (uuid(), 'new')"
+
+
+def prepare_made(session):
+    """The table in which the database makes each row's key."""
+    prepare_keyspace(session, "shop")
+    session.execute("CREATE TABLE IF NOT EXISTS shop.made (k uuid PRIMARY KEY, v text)")

@@ -17,7 +17,10 @@ use afterglow::metrics::{Metrics, RingEntry};
 use afterglow::reactor::{Bound, Driver, Reactors, ReactorsConfig};
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
-use afterglow_cql::message::{Consistency, Query, QueryParams, ValuesBuilder};
+use afterglow_cql::message::{
+    BatchKind, BatchStatement, Consistency, Query, QueryParams, StatementRef, Values,
+    ValuesBuilder, encode_batch,
+};
 use afterglow_engine::device::DeviceConfig;
 use afterglow_engine::{Cache, Config};
 use afterglow_loadgen::cql::{ConnectOptions, Connection, CqlError, Prepared};
@@ -336,6 +339,19 @@ impl Client {
 
     pub fn try_run(&mut self, text: &str) -> Result<Vec<OwnedRow>, CqlError> {
         self.0.query(text, Consistency::LocalQuorum)
+    }
+
+    /// Sends these as one logged batch.
+    pub fn batch(&mut self, texts: &[String], level: Consistency) -> Envelope {
+        let version = self.0.version();
+        let part =
+            |text| BatchStatement { statement: StatementRef::Text(text), values: Values::NONE };
+        let statements: Vec<_> = texts.iter().map(|text| part(text)).collect();
+        let params = QueryParams::new(level);
+        let encode = |out: &mut Vec<u8>| {
+            encode_batch(version, BatchKind::Logged, &statements, &params, out);
+        };
+        self.0.call(Flags::NONE, Opcode::Batch, encode).unwrap()
     }
 
     pub fn prepare(&mut self, text: &str) -> Prepared {

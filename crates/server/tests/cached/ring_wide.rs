@@ -6,10 +6,8 @@
 use std::time::Duration;
 
 use afterglow_cql::error::ErrorCode;
-use afterglow_cql::frame::{Flags, Opcode, Version};
-use afterglow_cql::message::{
-    BatchKind, BatchStatement, Consistency, QueryParams, StatementRef, Values, encode_batch,
-};
+use afterglow_cql::frame::{Opcode, Version};
+use afterglow_cql::message::Consistency;
 use afterglow_cql::response::{ErrorBody, ErrorDetail};
 use afterglow_testkit::fake_backend::FakeBackend;
 
@@ -99,16 +97,7 @@ fn a_batch_of_very_many_unknown_tables_puts_nobody_out_and_costs_no_hits() {
     let long = "x".repeat(10_000);
     let names: Vec<_> =
         (0..1_000).map(|n| format!("INSERT INTO ks.{long}{n} (k) VALUES ('a')")).collect();
-    let statements: Vec<_> = names
-        .iter()
-        .map(|text| BatchStatement { statement: StatementRef::Text(text), values: Values::NONE })
-        .collect();
-    let version = clients[0].raw().version();
-    let encode = |out: &mut Vec<u8>| {
-        let params = QueryParams::new(Consistency::Quorum);
-        encode_batch(version, BatchKind::Logged, &statements, &params, out);
-    };
-    let answer = clients[0].raw().call(Flags::NONE, Opcode::Batch, encode).unwrap();
+    let answer = clients[0].batch(&names, Consistency::Quorum);
     assert_eq!(answer.header.opcode, Opcode::Error, "there are no such tables");
     assert_eq!(world.count(&["afterglow_ring_link_dropped_total", "too_long"]), 0);
     assert_eq!(members(), before, "nobody was put out");

@@ -1,10 +1,8 @@
 //! `table-write-level`: the level that the database is asked for.
 
 use afterglow::config::WriteLevels;
-use afterglow_cql::frame::{Flags, Opcode, Version};
-use afterglow_cql::message::{
-    BatchKind, BatchStatement, Consistency, QueryParams, StatementRef, Values, encode_batch,
-};
+use afterglow_cql::frame::{Opcode, Version};
+use afterglow_cql::message::{Consistency, QueryParams};
 use afterglow_testkit::fake_backend::Ask;
 
 use super::asked_levels::AskedLevels;
@@ -31,21 +29,11 @@ fn house_of(rules: &[&str]) -> AskedLevels {
 }
 
 fn batch(client: &mut Client, tables: &[&str], level: Consistency) {
-    let version = client.raw().version();
     let texts: Vec<_> = tables
         .iter()
         .map(|table| format!("INSERT INTO {table} (k, v) VALUES ('a', 'b')"))
         .collect();
-    let statements: Vec<_> = texts
-        .iter()
-        .map(|text| BatchStatement { statement: StatementRef::Text(text), values: Values::NONE })
-        .collect();
-    let params = QueryParams::new(level);
-    let encode = |out: &mut Vec<u8>| {
-        encode_batch(version, BatchKind::Logged, &statements, &params, out);
-    };
-    let answer = client.raw().call(Flags::NONE, Opcode::Batch, encode).unwrap();
-    assert_eq!(answer.header.opcode, Opcode::Result);
+    assert_eq!(client.batch(&texts, level).header.opcode, Opcode::Result);
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn remove_what_was_evicted(objects: usize) -> usize {
 fn what_was_not_found_when_it_was_removed_does_not_come_back_after_a_crash() {
     // A checkpoint may come just before the end, and nothing comes back. So each try ends elsewhere
     // between two of them.
-    let tries = (0..30).map(|n| remove_what_was_evicted(OBJECTS + 431 * n));
-    let back = tries.into_iter().find(|back| *back > 0);
+    let mut tries = (0..30).map(|n| remove_what_was_evicted(OBJECTS + 431 * n));
+    let back = tries.find(|back| *back > 0);
     assert!(back.is_some(), "no test: nothing that was evicted came back");
 }

@@ -41,12 +41,7 @@ pub async fn carried(
     let token = murmur3(key.partition_key());
     let from = ring.carried(token)?;
     let counts = |row: &CarriedRow| {
-        let bit = || bit_of(gate_of(&table.keyspace, &table.name));
-        let older = |exists| {
-            let absent = if exists { 0 } else { bit() };
-            OlderRow { token, epoch: row.epoch, absent }
-        };
-        row.exists(fingerprint).is_some_and(|exists| ring.counts_still(older(exists)))
+        older_row(row, (table, fingerprint), token).is_some_and(|older| ring.counts_still(older))
     };
     let hit = shared.look_up(key.engine_key(), metrics).await.ok();
     let row = hit.and_then(|hit| shared.cache.carried(&hit, from.shard, from.epoch));
@@ -57,6 +52,19 @@ pub async fn carried(
     let row = ring.pull(from.old_owner?, token, key).await.filter(counts)?;
     metrics.carried.inc(CarriedFrom::OldOwner);
     Some((row.into_filled(), CarriedFrom::OldOwner))
+}
+
+/// What the ring is asked of a row that was found. `None`: it is no row of this shape of the table.
+pub fn older_row(
+    row: &CarriedRow,
+    (table, fingerprint): (&TableSchema, u64),
+    token: i64,
+) -> Option<OlderRow> {
+    let absent = match row.exists(fingerprint)? {
+        true => 0,
+        false => bit_of(gate_of(&table.keyspace, &table.name)),
+    };
+    Some(OlderRow { token, epoch: row.epoch, absent })
 }
 
 /// Whether a carried row is to be installed for a short time, as fills of a shard that is `weak`

@@ -6,18 +6,17 @@
 //!   shard's old owner.
 
 use afterglow_engine::{Hit, Lookup};
-use afterglow_ring::{Carried, OlderRow};
+use afterglow_ring::Carried;
 use afterglow_rowcache::serve::CachePermission;
 use bytes::Bytes;
 
-use super::super::rows::bit_of;
+use super::super::carry::older_row;
 use super::catalog::{CatalogRow, stamp_of};
 use super::plan::MS;
 use super::process::Hands;
 use super::world::{SimEvent, SimWorld};
 use afterglow_rowcache::carried::CarriedRow;
 use afterglow_rowcache::entry::Row;
-use afterglow_rowcache::write_scope::gate_of;
 
 impl SimWorld {
     /// Judges all rows of all caches.
@@ -80,10 +79,7 @@ impl SimWorld {
             let found: CarriedRow = cache.carried(&hit, from.shard, before)?;
             self.nodes[number].machine.takes_turn(self.now);
             let fingerprint = row.read().fingerprint;
-            let exists = found.exists(fingerprint)?;
-            let bit = bit_of(gate_of(&row.table().keyspace, &row.table().name));
-            let absent = if exists { 0 } else { bit };
-            let older = OlderRow { token: row.token, epoch: found.epoch, absent };
+            let older = older_row(&found, (row.table(), fingerprint), row.token)?;
             let still = hands?.ring.counts_still(older);
             let bytes = Bytes::from(found.into_filled().bytes);
             Some((whose, stamp_of(&Row::checked(bytes, fingerprint)?))).filter(|_| still)
