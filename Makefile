@@ -82,17 +82,21 @@ differential: tools release
 	  --release $(or $(CASSANDRA),5.0) $(if $(SEED),--seed $(SEED))
 
 # Clients, faults and a judgement over all that was read and written: RUNS= of a minute each,
-# NODES=1 or 3; RING=2 to 4 instances as one cache; PORCUPINE=1 has porcupine judge them too.
+# NODES=1 or 3; RING=2 to 4 instances as one cache; PORCUPINE=1 has porcupine judge them too. With
+# RING it also fails below sums such as AT_LEAST=reads=1000000,soon=5000,minutes=20.
 history: tools release
 	.venv/bin/python -m histories --runs $(or $(RUNS),20) $(if $(RING),--ring $(RING)) \
-	  --nodes $(or $(NODES),1) $(if $(SEED),--seed $(SEED)) $(if $(PORCUPINE),--porcupine)
+	  --nodes $(or $(NODES),1) $(if $(SEED),--seed $(SEED)) $(if $(PORCUPINE),--porcupine) \
+	  $(if $(AT_LEAST),--at-least $(AT_LEAST))
 
-# The same for a ring whose clocks drift apart, by a build that asks libc for the time.
+# The same for a ring whose clocks drift apart, by a build that asks libc for the time. BEYOND=1:
+# one of them by more than is allowed.
 .PHONY: history-drift
 history-drift: tools release
 	cargo build --locked --release -p afterglow -p afterglow-testkit \
 	  --features afterglow/test-clock --target-dir target/test-clock
 	.venv/bin/python -m histories --runs $(or $(RUNS),4) --ring $(or $(RING),4) --drift \
+	  $(if $(BEYOND),--beyond) $(if $(AT_LEAST),--at-least $(AT_LEAST)) \
 	  --nodes $(or $(NODES),3) $(if $(SEED),--seed $(SEED)) --profile test-clock/release
 
 lint: tools

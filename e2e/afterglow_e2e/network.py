@@ -5,9 +5,12 @@ either direction, and nobody is told. All that a host sends can be made to come 
 name that could be left behind: with this process all of it ends.
 """
 
+import ctypes
 import os
 import shutil
+import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .process import Failure, poll
@@ -17,6 +20,8 @@ PROGRAMS = ("ip", "tc", "nsenter", "unshare", "setpriv")
 NARROW = ("tbf", "burst", "2kb", "latency", "1s", "rate")
 # Nobody has this one.
 NOWHERE = "02:00:00:00:ff:ff"
+# Of setns(2), which Python 3.11 does not have.
+CLONE_NEWNET = 0x40000000
 
 
 def lacking():
@@ -55,6 +60,19 @@ class Space:
 
     def ip(self, *words):
         command(*self.wrapper, "ip", *words)
+
+    def listen(self, address, port):
+        """A listening socket of ours in it. Connections that are made there are accepted here."""
+
+        def inside():
+            # The thread that is in it ends with this.
+            with self.link().open("rb") as link:
+                if ctypes.CDLL(None, use_errno=True).setns(link.fileno(), CLONE_NEWNET):
+                    raise OSError(ctypes.get_errno(), "setns")
+            return socket.create_server((address, port))
+
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(inside).result()
 
     def close(self):
         self.process.kill()

@@ -7,14 +7,15 @@ import time
 
 
 class Relay:
-    """Between clients and a server: it can cut every connection, make each wait, or let none
-    through.
+    """Between clients and a server: it can cut every connection, make each wait, or let nothing
+    through. `listener`: where it listens, if that is not in this network.
     """
 
-    def __init__(self, address, port, target):
-        self.target, self.delay, self.is_blocked = target, 0.0, False
+    def __init__(self, address, port, target, listener=None):
+        self.target, self.delay, self.passes = target, 0.0, threading.Event()
+        self.passes.set()
         self.pairs, self.lock = set(), threading.Lock()
-        self.listener = socket.create_server((address, port))
+        self.listener = listener or socket.create_server((address, port))
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):
@@ -31,10 +32,6 @@ class Relay:
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 with self.lock:
                     self.pairs.add((near, far))
-                    is_blocked = self.is_blocked
-                if is_blocked:
-                    self._close((near, far))
-                    continue
                 for ends in ((near, far), (far, near)):
                     threading.Thread(
                         target=self._copy, args=(*ends, (near, far)), daemon=True
@@ -45,7 +42,10 @@ class Relay:
             while data := source.recv(65536):
                 if self.delay:
                     time.sleep(self.delay)
+                self.passes.wait()
                 sink.sendall(data)
+        # The end of a connection is not heard through a cut either.
+        self.passes.wait()
         self._close(pair)
 
     def _close(self, pair):
@@ -63,14 +63,15 @@ class Relay:
             self._close(pair)
 
     def block(self):
-        """Nothing goes through until `unblock`."""
-        with self.lock:
-            self.is_blocked = True
-        self.cut()
+        """Nothing goes through until `unblock`, and nobody is told: connections stay. What is sent
+        meanwhile comes afterwards, as TCP sends again what a network has lost.
+        """
+        self.passes.clear()
 
     def unblock(self):
-        self.is_blocked = False
+        self.passes.set()
 
     def close(self):
         self.listener.close()
+        self.passes.set()
         self.cut()

@@ -117,6 +117,15 @@ class Ring:
     def status(self, member):
         return json.loads(self.command(member, "status", "--json"))
 
+    def owners(self, member):
+        """The id of who owns each shard, in their order; None where nobody does."""
+        status = json.loads(self.command(member, "status", "--shards", "--json"))
+        owners = [None] * status["shards"]
+        for each in status["ranges"]:
+            count = each["last_shard"] + 1 - each["first_shard"]
+            owners[each["first_shard"] : each["last_shard"] + 1] = [each["owner"]] * count
+        return owners
+
     def shards(self, member):
         """How many shards a member owns, as it says itself."""
         status = self.status(member)

@@ -28,7 +28,7 @@ from .bounded import POLICIES
 from .faults import Clock
 from .holders import Holders
 from .record import Record
-from .rings import campaign
+from .rings import campaign, wanted_at_least
 from .runs import EVERYTHING, FELL, Run
 
 EXTRA = ("--unknown-outcome-hold", "6s")
@@ -122,7 +122,7 @@ def alone(options, nodes, relay, contact, folder):
 
 
 def several(options, stack, folder):
-    """(runs, of them fine) with a ring."""
+    """(runs, of them fine, what is short of `--at-least`) with a ring."""
     network = None
     if reason := lacking():
         print(f"no link is cut: {reason}", file=sys.stderr)
@@ -134,7 +134,8 @@ def several(options, stack, folder):
     return campaign(options, nodes, relay, contact, network, folder)
 
 
-def main():
+def parse():
+    """The options."""
     parser = argparse.ArgumentParser(prog="histories", description=__doc__)
     parser.add_argument("--runs", type=int, default=20, help="how many (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=60, help="of each (default: %(default)s)")
@@ -171,19 +172,43 @@ def main():
         help="let the clocks of a ring's instances differ, nearly as far as they may; wants a "
         "profile whose build has the feature test-clock",
     )
+    parser.add_argument(
+        "--beyond",
+        action="store_true",
+        help="the same, and the clock of the last instance is beyond the bound: it must have no "
+        "lease and say so",
+    )
+    parser.add_argument(
+        "--at-least",
+        type=wanted_at_least,
+        default={},
+        metavar="NAME=NUMBER,...",
+        help="fail where a sum over all runs of a ring is below this: minutes, reads, writes, "
+        "takeovers, soon (hits within 2 s of one)",
+    )
     options = parser.parse_args()
+    options.drift = options.drift or options.beyond
+    if options.beyond and (options.ring or 0) < 3:
+        parser.error("--beyond wants --ring 3 or 4: of two clocks none is known to be right")
+    if options.at_least and not options.ring:
+        parser.error("--at-least wants --ring")
     if options.drift and not (options.ring and options.profile.startswith("test-clock/")):
         parser.error("--drift wants --ring and a build with test-clock: see `make history-drift`")
     if options.porcupine:
         Record.second = second.build()
         if Record.second is None:
             parser.error("no Go here: install it, or leave --porcupine out")
+    return options
+
+
+def main():
+    options, short = parse(), []
     folder = Path(scratch("histories-"))
     began = time.monotonic()
     try:
         with contextlib.ExitStack() as stack:
             if options.ring:
-                runs, fine = several(options, stack, folder)
+                runs, fine, short = several(options, stack, folder)
             else:
                 runs, fine = alone(options, *cluster(stack, options.nodes), folder)
     except Failure as failure:
@@ -192,7 +217,9 @@ def main():
     print(
         f"{runs} runs, {fine} without a stale or wrong read, {options.nodes} nodes, {time.monotonic() - began:.0f} s"
     )
-    return 0 if fine == runs else 1
+    if short:
+        print(f"error: the campaign is too small: {'; '.join(short)}", file=sys.stderr)
+    return 0 if fine == runs and not short else 1
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from afterglow_e2e.rawcql import LOCAL_QUORUM
 from afterglow_e2e.ring import Ring
 
 from . import ring_faults, watch
+from .beyond import FAR, RENEWING, Beyond
 from .bounded import POLICIES
 from .clients import Clients
 from .faults import Clock
@@ -39,6 +40,15 @@ WHOLE = 120
 HOLD = 6
 # By how many parts of 10,000 the clock of each instance is faster. The bound between two is 10.
 DRIFTS = (0, 3, 6, 9)
+# Sums over a campaign, and what they are called in the figures of a run.
+SUMS = {
+    "reads": "reads",
+    "writes": "acknowledged",
+    "takeovers": "takeovers",
+    "soon": "hits_soon",
+    "stale": "stale_or_wrong",
+    "undecided": "undecided",
+}
 # What porcupine says, where it judges too.
 SECOND = re.compile(r"porcupine: (\d+) registers, .*: \d+ wrong, (\d+) undecided")
 VERDICT = re.compile(
@@ -49,10 +59,12 @@ VERDICT = re.compile(
 class Instances:
     """A ring whose instances have their own clocks, and hosts if there is a network. `nodes` beyond
     the first are contact points too: an instance that lost its files may begin while one is down.
+    `drifts`: of their clocks; the last one's may be beyond what is allowed.
     """
 
     def __init__(self, contact, count, folder, profile=None, network=None, nodes=(), drifts=()):
         drifts = drifts or [0] * count
+        is_beyond = drifts[-1] == FAR
         self.clocks = [Clock(folder, f"clock-{n}", drifts[n]) for n in range(count)]
         hosts = network.hosts if network else [None] * count
         homes = [
@@ -66,24 +78,29 @@ class Instances:
             contact, count, folder, profile, extra=extra, homes=homes, policies=POLICIES
         )
         self.network = network
+        self.beyond = Beyond(self.ring) if is_beyond else None
 
     def __enter__(self):
         self.ring.start()
         return self
+
+    def members(self):
+        """Those of the ring; without the one whose clock is beyond the bound."""
+        return self.beyond.others if self.beyond else self.ring.members
 
     def __exit__(self, *_):
         self.ring.stop()
 
     def is_whole(self):
         """Whether all are members of one map, with leases, shards and links to each other."""
-        statuses = [self.ring.ask(member, "status") for member in self.ring.members]
+        statuses = [self.ring.ask(member, "status") for member in self.members()]
         return all(map(self.is_served, statuses)) and len({s["version"] for s in statuses}) == 1
 
     def is_served(self, status):
         if status is None or not status["lease_ms"] or status["unowned"]:
             return False
         members = status["members"]
-        return len(members) == len(self.ring.members) and all(
+        return len(members) == len(self.members()) and all(
             each["state"] == "active" and each["shards"] and each["linked"] is not False
             for each in members
         )
@@ -91,16 +108,21 @@ class Instances:
     def await_whole(self):
         began = time.monotonic()
         poll("all instances to have a lease and rows", self.is_whole, WHOLE, every=0.2)
+        if self.beyond:
+            self.beyond.await_seen()
         return time.monotonic() - began
 
 
-def wanted(network, relay, instances):
+def wanted(instances, relay):
     """Every fault that can be made."""
+    network, count = instances.network, len(instances.ring.members)
     all_of = ring_faults.MEMBERS + ring_faults.DATABASE
     if relay:
         all_of += ring_faults.RELAYED
     if network:
-        all_of += ring_faults.APART + ring_faults.MANY * (instances > 2)
+        all_of += ring_faults.APART + ring_faults.MANY * (count > 2)
+    if instances.beyond:
+        return tuple(name for name in all_of if name not in RENEWING)
     return all_of
 
 
@@ -119,11 +141,13 @@ class RingRun:
             randomness.Random(f"faults-{seed}"),
             self.ring,
             nodes,
-            faults or wanted(instances.network, relay, len(self.ring.members)),
+            faults or wanted(instances, relay),
             relay,
             instances.clocks,
             instances.network,
         )
+        if instances.beyond:
+            self.faults.taken.add(instances.beyond.member)
         self.figures = {}
 
     def work(self, seen, seconds, calm):
@@ -162,6 +186,8 @@ class RingRun:
         if not wrong:
             swept = lambda: self.run.swept(clients)  # noqa: E731
             poll("a sweep of all rows through all instances", swept, BACK, every=0.5)
+        if beyond := self.instances.beyond:
+            wrong += beyond.complaints(seen.leased[beyond.member])
         self.count(clients, seen, time.monotonic() - began)
         times = sorted(self.faults.log + seen.log, key=lambda line: int(line.split()[0]))
         (folder / f"times-{self.seed}").write_text("\n".join(times) + "\n")
@@ -247,6 +273,29 @@ def total(runs):
     return sums | {"faults": dict(faults), "longest": longest, "calm_share": min(shares, default=0)}
 
 
+def sums(runs):
+    """What was done and seen in all runs in which clients were at work."""
+    figures = total(runs)
+    return {"minutes": figures["seconds"] / 60} | {name: figures[of] for name, of in SUMS.items()}
+
+
+def wanted_at_least(text):
+    """The least that sums must reach, of `reads=1000000,soon=500`."""
+    least = {name: float(number) for name, number in (part.split("=") for part in text.split(","))}
+    if strange := least.keys() - ({"minutes", *SUMS} - {"stale", "undecided"}):
+        raise ValueError(f"no sum is called {strange}")
+    return least
+
+
+def short_of(found, least):
+    """Which sums are below the least that they must reach."""
+    return [
+        f"{name}: {found[name]:g} instead of {number:g}"
+        for name, number in least.items()
+        if found[name] < number
+    ]
+
+
 def forget(node):
     """No instance is a member of the ring any more."""
 
@@ -273,15 +322,22 @@ def holders(seed, ring, nodes, folder, profile):
     return said
 
 
+def drifts_of(options):
+    """By how much the clock of each instance is faster."""
+    if options.beyond:
+        return (*DRIFTS[: options.ring - 1], FAR)
+    return DRIFTS if options.drift else ()
+
+
 def campaign(options, nodes, relay, contact, network, folder):
-    """(runs, of them fine)."""
+    """(runs, of them fine, what is short of `--at-least`)."""
     fine, runs, done, began = 0, 0, [], time.monotonic()
-    drifts = DRIFTS if options.drift else ()
+    drifts = drifts_of(options)
     instances = Instances(contact, options.ring, folder, options.profile, network, nodes, drifts)
     with instances:
         while runs < options.runs and time.monotonic() - began < options.limit:
             seed = f"{options.seed}-{runs}"
-            if len(nodes) > 1 and runs % 4 == 2:
+            if len(nodes) > 1 and runs % 4 == 2 and not options.beyond:
                 good, words = holders(seed, instances.ring, nodes, folder, options.profile)
             else:
                 run = RingRun(seed, instances, nodes, relay)
@@ -292,4 +348,7 @@ def campaign(options, nodes, relay, contact, network, folder):
             if any(not member.running() for member in instances.ring.members):
                 raise Failure(f"an instance is down; {folder} has its log")
     print(f"in all {describe(total(done))}")
-    return runs, fine
+    found = sums(done)
+    said = ", ".join(f"{name} {number:.10g}" for name, number in found.items())
+    print(f"sums of {len(done)} runs: {said}")
+    return runs, fine, short_of(found, options.at_least)

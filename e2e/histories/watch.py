@@ -22,12 +22,16 @@ class Watch(threading.Thread):
     def __init__(self, ring, still):
         super().__init__(daemon=True)
         self.ring, self.still, self.stopping = ring, still, threading.Event()
-        self.last, self.known, self.version = {}, {}, 0
+        # Of each process what it counted last, and when it was asked for that.
+        self.last, self.asked_at = {}, {}
+        self.known, self.version = {}, 0
         self.takeovers, self.taken_at, self.calm_from = 0, float("-inf"), float("inf")
         # What was seen when, for who wants to know what happened.
         self.log = []
         # Counted in all, within SOON of a takeover, and in calm time.
         self.all, self.soon, self.calm = Counter(), Counter(), Counter()
+        # How many looks found each member with a lease.
+        self.leased = Counter()
 
     def __enter__(self):
         self.start()
@@ -58,8 +62,9 @@ class Watch(threading.Thread):
         return [each for each in self.ring.running() if each not in self.still]
 
     def statuses(self):
-        asked = (self.ring.ask(member, "status") for member in self.answering())
-        return [status for status in asked if status]
+        asked = [(member, self.ring.ask(member, "status")) for member in self.answering()]
+        self.leased.update(member for member, status in asked if status and status["lease_ms"])
+        return [status for _, status in asked if status]
 
     def follow(self, status):
         if status["version"] <= self.version:
@@ -77,7 +82,7 @@ class Watch(threading.Thread):
         self.known = now
 
     def count(self, member):
-        process = member.pid
+        process, began = member.pid, time.monotonic()
         status, text = member.get("/metrics", seconds=1)
         if status != 200:
             return
@@ -86,14 +91,18 @@ class Watch(threading.Thread):
         for name, label in zip(NAMES, ("tier", "path"), strict=True):
             for word, number in metrics.by(name, label).items():
                 counts[f"{label} {word}"] = int(number)
+        self.add(process, began, time.monotonic(), counts)
+
+    def add(self, process, began, now, counts):
+        """What a process had counted some time between `began` and `now`."""
         new = counts - self.last.get(process, Counter())
-        self.last[process] = counts
-        now = time.monotonic()
+        # That is of after the last question that it answered, which may be long ago.
+        since = self.asked_at.get(process, float("-inf"))
+        self.last[process], self.asked_at[process] = counts, began
         self.all += new
-        if now - self.taken_at <= SOON:
+        if self.taken_at <= since and now - self.taken_at <= SOON:
             self.soon += new
-        # What was counted since the look before may be from before the calm.
-        if now - self.calm_from > 2 * EVERY:
+        if self.calm_from <= since:
             self.calm += new
 
 

@@ -1,7 +1,8 @@
 """`make demo-ring`: a stock Cassandra, two instances as one cache, three drivers (Python, Java, Go)
 under load. One instance is killed and comes back, the other stands still for 10 s, the two are cut
 off from each other for 10 s, one leaves and joins again. Prints what clients saw; the hit ratio
-over time is a plot in target/ring/report.html.
+over time is a plot in target/ring/report.html. It fails if a read is stale, if any request fails
+(all are idempotent), or if too few reads are hits at the end, once both have their rows again.
 
 Each instance is a host of its own, with a network namespace; as root. Elsewhere both have this
 machine's network, and a relay before each blocks its links. Drivers' timeouts are 15 s.
@@ -18,7 +19,7 @@ from afterglow_e2e.network import Network, lacking
 from afterglow_e2e.process import ROOT, Failure
 from afterglow_e2e.ring import Ring
 
-from .hits import Hits
+from .hits import Hits, mean
 from .load import TIMEOUT, Load, PythonDriver, prepare
 from .report import write_report
 from .told import told_drivers
@@ -27,6 +28,10 @@ OUT = ROOT / "target" / "ring"
 KEYSPACE = "shop"
 STILL = 10  # seconds that an instance stands still, and that the two are cut off
 DRIVERS = 3
+# At the end at least this part of the reads are hits; more than 90 % is usual. `LAST`: of how many
+# seconds.
+LEAST_HITS = 0.6
+LAST = 8
 
 
 class Links:
@@ -92,7 +97,12 @@ def scenes(ring, links, hits):
 
 
 def judge(load, hits):
-    steady = [ratio for _, ratio, reads in hits.points[-8:] if reads]
+    """What clients saw, in lines.
+
+    Raises:
+        Failure: They saw what they must not, or the ring answers too little from its caches.
+    """
+    steady = mean(hits.points[-LAST:])
     lines = [
         f"reads {load.total('reads')}, writes {load.total('writes')}",
         f"errors of reads {len(load.total('failed_reads'))}, of writes "
@@ -100,10 +110,12 @@ def judge(load, hits):
         f"longest read {load.longest('longest_read'):.1f} s, longest write "
         f"{load.longest('longest_write'):.1f} s",
         f"stale reads {len(load.total('stale'))}",
-        f"hit ratio at the end {sum(steady) / max(len(steady), 1):.1%}",
+        f"hit ratio at the end {steady:.1%}",
     ]
     print("\n".join(lines), flush=True)
-    load.check()
+    load.check(writes=True)
+    if steady < LEAST_HITS:
+        raise Failure(f"fewer than {LEAST_HITS:.0%} of the last reads are hits")
     return lines
 
 

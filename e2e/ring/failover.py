@@ -2,8 +2,9 @@
 under load, and comes back at a random moment: before it is missed, or after others own its rows.
 
 A kill counts as a failover if others took the shards. Statements are idempotent, with timeouts of
-5 s. No read and no write may fail or be stale, and no write may take longer than `LATE`. A member
-is killed only when every driver knows another one.
+5 s. No read and no write may fail or be stale, and no write may take longer than `LATE`. All
+requests are judged from the moment on when each driver is connected to all. A member is killed only
+when every driver knows another one.
 """
 
 import argparse
@@ -24,6 +25,8 @@ TIMEOUT = 5
 # How much later than at once a write may be acknowledged: its shard has a new owner by then.
 LATE = 3.0
 MEMBERS = 3
+# So many reads come between a kill and the next, at least.
+READS = 500
 
 
 class Failovers:
@@ -33,7 +36,8 @@ class Failovers:
         self.ring, self.load, self.random = ring, load, random.Random(seed)
         self.ids = {member: ring.status(member)["me"] for member in ring.running()}
         self.failovers, self.in_place = [], 0
-        self.longest = {"longest_read": 0.0, "longest_write": 0.0}
+        # Windows of the load: before the first kill, and from each to the next.
+        self.windows = [load.begin()]
 
     def shards(self):
         """How many shards each running member owns, as one of them says; None while nobody says."""
@@ -57,16 +61,16 @@ class Failovers:
         others = {(m.address, m.port) for m in self.ring.running() if m is not victim}
         return all(client.known() & others for client in self.load.clients)
 
-    def kill(self):
-        """Kills an owner; true if others got its shards."""
+    def kill(self, is_failover=None):
+        """Kills an owner, and starts it again: `is_failover` once others have its shards."""
+        if is_failover is None:
+            is_failover = self.random.random() < 0.9
         victim = self.random.choice([m for m in self.ring.running() if self.owned(m)])
         poll("drivers to know another instance", lambda: self.is_spared_by(victim), 120, every=0.1)
         before = self.load.total("reads")
-        for client in self.load.clients:
-            client.seen.longest_read = client.seen.longest_write = 0.0
+        self.windows.append(self.load.begin())
         victim.kill()
         began = time.monotonic()
-        is_failover = self.random.random() < 0.9
         if is_failover:
             poll("others to own its rows", lambda: self.taken(victim), 60, every=0.05)
             self.failovers.append(time.monotonic() - began)
@@ -75,13 +79,19 @@ class Failovers:
         victim.start()
         members = lambda: len(self.shards() or ()) == MEMBERS  # noqa: E731
         poll("it to be a member again", members, 60, every=0.1)
-        poll("clients to go on", lambda: self.load.total("reads") > before + 500, 60, every=0.05)
-        for name in self.longest:
-            self.longest[name] = max(self.longest[name], self.load.longest(name))
+        poll("clients to go on", lambda: self.load.total("reads") > before + READS, 60, every=0.05)
+
+    def longest(self, name):
+        """Of each window."""
+        return [self.load.longest(name, window) for window in self.windows]
 
     def judge(self):
+        """Once the load has ended: its last requests count too."""
         load, slowest = self.load, max(self.failovers, default=0)
         kills = len(self.failovers) + self.in_place
+        reads, writes = self.longest("longest_read"), self.longest("longest_write")
+        for number, longest in enumerate(zip(reads, writes, strict=True)):
+            print(f"after kill {number}: longest read %.2f s, longest write %.2f s" % longest)
         print(
             f"{kills} kills, {len(self.failovers)} failovers: others owned the rows after "
             f"{sorted(self.failovers)[len(self.failovers) // 2]:.1f} s (median), {slowest:.1f} s "
@@ -89,12 +99,11 @@ class Failovers:
             f"reads {load.total('reads')}, writes {load.total('writes')}, stale "
             f"{len(load.total('stale'))}, failed reads {len(load.total('failed_reads'))}, failed "
             f"writes {len(load.total('failed_writes'))}\n"
-            f"longest read {self.longest['longest_read']:.2f} s, longest write "
-            f"{self.longest['longest_write']:.2f} s",
+            f"longest read {max(reads):.2f} s, longest write {max(writes):.2f} s",
             flush=True,
         )
         load.check(writes=True)
-        if self.longest["longest_write"] > LATE:
+        if max(writes) > LATE:
             raise Failure(f"a write took longer than {LATE} s")
 
 

@@ -1,5 +1,6 @@
-"""`make ring-growth`: a fourth instance joins a ring of three under load. Prints how many shards
-moved, and how far the hit ratio dipped while they did: reads that no cache of the ring answered.
+"""`make ring-growth`: a fourth instance joins a ring of three under load. Prints which shards have
+moved: a quarter to the fourth, and none between the others. Prints how far the hit ratio dipped
+meanwhile: reads that no cache of the ring answered.
 Meanwhile a client makes rows whose keys the database draws. Then the fourth leaves while some rows
 are written all the time. Once they no longer are, the ring must cache them again.
 """
@@ -16,13 +17,13 @@ from afterglow_e2e.drivers import connect
 from afterglow_e2e.process import Failure, poll
 from afterglow_e2e.ring import SHARDS, Ring
 
-from .hits import Hits
+from .hits import Hits, mean
 from .load import MAKES, Load, PythonDriver, prepare, prepare_made
 
 ROWS = 20_000
 # One request of so many is a write: what was written is a miss with or without a move.
 WRITES = 200
-# What the fourth gets, in shares of all; the best there is is a quarter.
+# What moves, in shares of all; the best there is is a quarter.
 SHARE = (0.24, 0.26)
 DIP = 0.02
 # Rows that are written all the time, beyond those of the load.
@@ -101,12 +102,6 @@ def why(hits):
     return counts
 
 
-def mean(points):
-    """The hit ratio over some seconds, by reads."""
-    reads = sum(reads for *_, reads in points)
-    return sum(ratio * reads for _, ratio, reads in points) / max(reads, 1)
-
-
 def lowest(points, seconds=3):
     """The lowest ratio over so many seconds one after the other."""
     return min(mean(points[at : at + seconds]) for at in range(max(len(points) - seconds + 1, 1)))
@@ -124,6 +119,7 @@ def main():
             for member in members:
                 member.start()
             ring.settle()
+            owned = ring.owners(members[0])
             hits = Hits(ring)
             makers = Makers(members, table)
             with Load(ring, table, rows=ROWS, writes=WRITES, members=members) as load, makers:
@@ -145,7 +141,8 @@ def main():
                 raise Failure(f"a row could not be made: {makers.failed!r}")
             print(f"rows made {makers.rounds}, the longest took {makers.longest:.2f} s", flush=True)
             makers.close()
-            judge(load, mean(before), lowest(during), ring.shards(fourth) / SHARDS)
+            judge(load, mean(before), lowest(during))
+            judge_moves(owned, ring.owners(members[0]), ring.status(fourth)["me"])
             judge_hot(ring, table, hits)
         finally:
             ring.stop()
@@ -170,9 +167,31 @@ def judge_hot(ring, table, hits):
         raise Failure(f"rows that were written while they moved are not cached after it: {reasons}")
 
 
-def judge(load, before, dip, share):
+def moves(before, after):
+    """How many shards went from whom to whom, by ids: the owners of each before and after."""
+    pairs = zip(before, after, strict=True)
+    return Counter((old, new) for old, new in pairs if old != new)
+
+
+def judge_moves(before, after, fourth):
+    """A quarter has moved, all of it to the fourth."""
+    moved = moves(before, after)
+    share = sum(moved.values()) / SHARDS
+    elsewhere = {pair: count for pair, count in moved.items() if pair[1] != fourth}
+    from_each = sorted(count for (_, new), count in moved.items() if new == fourth)
     print(
-        f"the fourth has {share:.1%} of the shards\n"
+        f"{share:.1%} of the shards moved: to the fourth {from_each} from its three neighbours, "
+        f"elsewhere {sum(elsewhere.values())}",
+        flush=True,
+    )
+    if elsewhere:
+        raise Failure(f"shards moved between members that were there before: {elsewhere}")
+    if not SHARE[0] <= share <= SHARE[1]:
+        raise Failure("another part than a quarter of the shards moved")
+
+
+def judge(load, before, dip):
+    print(
         f"hit ratio {before:.2%} before, {dip:.2%} in the lowest three seconds of the move\n"
         f"reads {load.total('reads')}, writes {load.total('writes')}, stale "
         f"{len(load.total('stale'))}, failed reads {len(load.total('failed_reads'))}, failed writes "
@@ -180,8 +199,6 @@ def judge(load, before, dip, share):
         flush=True,
     )
     load.check(writes=True)
-    if not SHARE[0] <= share <= SHARE[1]:
-        raise Failure("the fourth does not have a quarter of the shards")
     if before - dip > DIP:
         raise Failure(f"the hit ratio dipped by more than {DIP:.0%}")
 

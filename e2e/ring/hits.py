@@ -43,3 +43,9 @@ class Hits(threading.Thread):
         served = sum(answered.get(path, 0) for path in ("dram", "flash", "ring"))
         missed = sum(answered.get(path, 0) for path in ("miss", "pass"))
         return served, served + missed
+
+
+def mean(points):
+    """The hit ratio over some seconds, by reads."""
+    reads = sum(reads for *_, reads in points)
+    return sum(ratio * reads for _, ratio, reads in points) / max(reads, 1)

@@ -14,6 +14,7 @@ from cassandra import ConsistencyLevel, DriverException
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.policies import (
     ConstantReconnectionPolicy,
+    HostFilterPolicy,
     RetryPolicy,
     RoundRobinPolicy,
     TokenAwarePolicy,
@@ -55,6 +56,13 @@ class Seen:
     failed_writes: list = field(default_factory=list)
     longest_read: float = 0.0
     longest_write: float = 0.0
+    # The same of each window: see `Load.begin`.
+    windows: dict = field(default_factory=dict)
+
+    def took(self, name, window, seconds):
+        """A request that began in this window has ended, well or not."""
+        setattr(self, name, max(getattr(self, name), seconds))
+        self.windows[window, name] = max(self.windows.get((window, name), 0.0), seconds)
 
 
 class Rows:
@@ -67,9 +75,15 @@ class Rows:
         return len(self.acknowledged)
 
 
-def open_cluster(members, timeout=TIMEOUT):
+def open_cluster(members, timeout=TIMEOUT, is_pinned=False):
+    """The Python driver. If it is pinned it asks nobody but these members."""
+    policy = TokenAwarePolicy(RoundRobinPolicy())
+    if is_pinned:
+        only = {(member.address, member.port) for member in members}
+        among = lambda host: (host.endpoint.address, host.endpoint.port) in only  # noqa: E731
+        policy = HostFilterPolicy(policy, among)
     profile = ExecutionProfile(
-        load_balancing_policy=TokenAwarePolicy(RoundRobinPolicy()),
+        load_balancing_policy=policy,
         retry_policy=NextHost(),
         consistency_level=ConsistencyLevel.LOCAL_QUORUM,
         request_timeout=timeout,
@@ -106,9 +120,9 @@ class PythonDriver:
 
     name = "Python"
 
-    def __init__(self, members, table, timeout=TIMEOUT):
+    def __init__(self, members, table, timeout=TIMEOUT, is_pinned=False):
         self.members, self.table = members, table
-        self.cluster = open_cluster(members, timeout)
+        self.cluster = open_cluster(members, timeout, is_pinned)
 
     def known(self):
         """Addresses of the instances that the driver would send a request to."""
@@ -154,9 +168,15 @@ class Client(threading.Thread):
     its driver.
     """
 
-    def __init__(self, number, of, driver, rows, stop, writes):
+    def __init__(self, number, of, driver, load, writes):
         super().__init__(name=f"client-{number}", daemon=True)
-        self.number, self.of, self.rows, self.stop = number, of, rows, stop
+        self.number, self.of, self.load, self.rows, self.stop = (
+            number,
+            of,
+            load,
+            load.rows,
+            load.stop,
+        )
         self.driver, self.writes, self.swept = driver, writes, threading.Event()
         self.seen, self.random, self.crashed = Seen(), random.Random(number), None
 
@@ -187,14 +207,14 @@ class Client(threading.Thread):
         mine = range(self.number, len(self.rows), self.of)
         row = self.random.choice(mine)
         value = self.next_value(row)
-        began = time.monotonic()
+        window, began = self.load.window, time.monotonic()
         try:
             self.driver.write(row, value)
         except Exception as error:
             self.seen.failed_writes.append(f"{type(error).__name__}: {error}")
             return
         finally:
-            self.seen.longest_write = max(self.seen.longest_write, time.monotonic() - began)
+            self.seen.took("longest_write", window, time.monotonic() - began)
         self.rows.acknowledged[row] = value
         self.seen.writes += 1
 
@@ -207,14 +227,14 @@ class Client(threading.Thread):
     def read(self, row=None):
         row = self.random.randrange(len(self.rows)) if row is None else row
         least = self.rows.acknowledged[row]
-        began = time.monotonic()
+        window, began = self.load.window, time.monotonic()
         try:
             found = self.driver.read(row)
         except Exception as error:
             self.seen.failed_reads.append(f"{type(error).__name__}: {error}")
             return
         finally:
-            self.seen.longest_read = max(self.seen.longest_read, time.monotonic() - began)
+            self.seen.took("longest_read", window, time.monotonic() - began)
         value = int(found or 0)
         if value < least:
             self.seen.stale.append((row, value, least))
@@ -239,10 +259,11 @@ class Load:
         drivers=None,
     ):
         self.ring, self.rows, self.stop = ring, Rows(rows), threading.Event()
+        self.window = 0
         members = members or ring.members
         drivers = drivers or [PythonDriver(members, table, timeout) for _ in range(clients)]
         self.clients = [
-            Client(number, len(drivers), driver, self.rows, self.stop, writes)
+            Client(number, len(drivers), driver, self, writes)
             for number, driver in enumerate(drivers)
         ]
 
@@ -267,11 +288,25 @@ class Load:
         values = [getattr(client.seen, name) for client in self.clients]
         return sum(values, [] if isinstance(values[0], list) else 0)
 
-    def longest(self, name):
-        return max(getattr(client.seen, name) for client in self.clients)
+    def begin(self):
+        """Requests from now on are in another window; its number. None are left out: one that goes
+        on into a later window is in that in which it began.
+        """
+        self.window += 1
+        return self.window
+
+    def longest(self, name, window=None):
+        """Of the whole load, or of a window."""
+        if window is None:
+            return max(getattr(client.seen, name) for client in self.clients)
+        return max(client.seen.windows.get((window, name), 0.0) for client in self.clients)
 
     def crashed(self):
         return [client.crashed for client in self.clients if client.crashed]
+
+    def hung(self):
+        """Clients whose last request has not ended, though the block has."""
+        return [client.name for client in self.clients if self.stop.is_set() and client.is_alive()]
 
     def check(self, writes=False):
         """Fails if a client ended early, or a read was stale or failed; with `writes` if a write
@@ -282,6 +317,8 @@ class Load:
             print(f"  {error}", flush=True)
         if crashed := self.crashed():
             raise Failure(f"a client ended early: {crashed[0]!r}")
+        if hung := self.hung():
+            raise Failure(f"requests without an end: of {hung}")
         if stale := self.total("stale"):
             raise Failure(f"stale reads: {stale[:5]}")
         if failed_reads:

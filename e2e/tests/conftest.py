@@ -28,6 +28,7 @@ LONGEST = (
     "test_rowcache_versions.py",
     "test_ring.py",
     "test_ring_of_four.py",
+    "test_ring_cut.py",
     "test_data_centres.py",
     "test_cluster.py",
     "test_backend.py",

@@ -4,11 +4,13 @@ import signal
 import subprocess
 
 import pytest
+from histories.watch import CACHED
 from ring.load import Load, prepare
 
 from afterglow_e2e.afterglow import Afterglow, binary
 from afterglow_e2e.drivers import connect
 from afterglow_e2e.process import Failure, free_port, poll
+from afterglow_e2e.rawcql import RawClient
 from afterglow_e2e.ring import Ring
 
 
@@ -72,6 +74,44 @@ def test_no_read_fails_or_is_stale_while_the_owner_is_killed_and_comes_back(pair
 
 
 @pytest.mark.timeout(300)
+def test_the_rows_of_a_member_are_hits_again_after_kill_9_and_a_start(pair, table, direct):
+    member, other = pair.members
+    rows = range(10_000, 10_300)
+    for row in rows:
+        put(direct, table, row, 1)
+
+    def read_all():
+        """Reads all rows through it: how many it had, and how many nobody had."""
+        before = member.metrics(), other.metrics()
+        with RawClient(member.address, member.port) as client:
+            for row in rows:
+                answer = client.query(f"SELECT v FROM {table} WHERE k = {row} AND c = 0")
+                assert answer.error is None, answer.error
+        after = member.metrics(), other.metrics()
+        had = sum(after[0].hits(tier=tier) - before[0].hits(tier=tier) for tier in CACHED)
+        misses = sum(b.misses() - a.misses() for a, b in zip(before, after, strict=True))
+        return had, misses
+
+    read_all()
+    poll("all rows to be cached", lambda: read_all()[1] == 0, 60)
+    owned, _ = read_all()
+    assert len(rows) / 4 < owned < len(rows) * 3 / 4
+    saved = lambda: member.metrics().value("afterglow_engine_unsaved_bytes") == 0  # noqa: E731
+    poll("all rows to be on flash", saved, 60)
+    member.kill()
+    member.start()
+    # At once if it was quick enough to keep its shards; else they come back to it.
+    pair.settle()
+
+    def kept():
+        """Whether it serves what it had. What it has read from the database since is in DRAM."""
+        read_all()
+        return member.metrics().hits(tier="flash") >= 0.95 * owned
+
+    poll("its rows to be hits again", kept, 60)
+
+
+@pytest.mark.timeout(300)
 def test_an_instance_that_leaves_hands_its_rows_over(pair, table):
     owner, other = pair.members
     with connect(owner) as session:
@@ -110,13 +150,21 @@ def test_one_member_is_asked_to_drop_rows_of_all(pair, table, direct):
 
 
 def test_a_member_with_another_secret_is_kept_out_and_told(pair, cassandra):
-    (first, _), log = pair.members, "no link of the ring"
+    log = "no link of the ring"
+
     with Ring(cassandra.contact, 1) as stranger:
         # It finds the others in the database, and may not talk to them.
         (one,) = stranger.members
         poll("it to be told", lambda: "--ring-secret" in one.log_text(), 60)
         assert log in one.log_text()
-        assert pair.status(first)["lease_ms"] >= 0
+        statuses = [pair.status(member) for member in pair.members]
+        ids = {status["me"] for status in statuses}
+        for status in statuses:
+            assert {each["id"] for each in status["members"]} == ids, status
+        assert len(ids) == 2 and stranger.status(one)["lease_ms"] == 0
+        for member in pair.members:
+            has_lease = lambda of=member: pair.status(of)["lease_ms"] > 0  # noqa: E731
+            poll("each of the two to have a lease", has_lease, 30)
 
 
 def test_the_secret_is_changed_while_members_run(pair):
