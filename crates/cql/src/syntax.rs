@@ -82,6 +82,22 @@ pub struct Unknown {
     pub conditional: bool,
 }
 
+impl Statement {
+    /// Tables that it names without their keyspace, as folded: they are those of the session's.
+    /// What is not understood names none.
+    pub fn unqualified_tables(&self) -> impl Iterator<Item = &str> {
+        let (one, batch): (Option<&TableName>, &[Modification]) = match self {
+            Statement::Select(select) => (Some(&select.table), &[]),
+            Statement::Modification(modification) => (Some(&modification.table), &[]),
+            Statement::Truncate(table) => (Some(table), &[]),
+            Statement::Batch(batch) => (None, &batch.modifications),
+            _ => (None, &[]),
+        };
+        let all = one.into_iter().chain(batch.iter().map(|modification| &modification.table));
+        all.filter(|table| table.keyspace.is_none()).map(|table| &*table.name)
+    }
+}
+
 impl Unknown {
     /// Unknown text that may write: to these tables if any are given, else to anything. It may be a
     /// lightweight transaction if it is `conditional`.

@@ -52,6 +52,8 @@ pub struct Claims<W> {
     /// Generation of the policies that the claim was made under.
     generation: u64,
     alive_noted: Millis,
+    /// The last sign of life could not be written, which was told.
+    alive_failed: bool,
     /// Why a new claim is due. It could not be written yet.
     owed: Option<NewClaim>,
     /// The tables are shared: something else than this lease says whether their rows may be served.
@@ -76,7 +78,16 @@ impl<W> Claims<W> {
         let lease = Lease::new(config, instance.epochs());
         let had_lease = instance.epochs() != KnownEpochs::default();
         cache.had_lease.store(had_lease, Ordering::Release);
-        Claims { cache, instance, lease, generation, alive_noted: 0, owed: None, shared: false }
+        Claims {
+            cache,
+            instance,
+            lease,
+            generation,
+            alive_noted: 0,
+            alive_failed: false,
+            owed: None,
+            shared: false,
+        }
     }
 
     /// This instance's identity.
@@ -270,7 +281,10 @@ impl<W> Claims<W> {
 
     fn note_alive(&mut self) {
         let noted = self.instance.note_alive(self.now());
-        warn("a sign of life", noted);
+        let is_news = !std::mem::replace(&mut self.alive_failed, noted.is_err());
+        if is_news {
+            warn("a sign of life", noted);
+        }
     }
 
     fn now(&self) -> Millis {

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
+
 use crate::clock::Moment;
 use crate::intents::words::NEVER;
 
@@ -22,7 +24,12 @@ pub struct Paxos {
     /// It keeps what it knows until a repair.
     keeps: AtomicBool,
     asked: AtomicBool,
+    /// As it was told last.
+    release: Mutex<String>,
 }
+
+/// What ScyllaDB calls its release, whatever it is.
+const SCYLLAS: &str = "3.0.8";
 
 impl Paxos {
     /// Takes the node's `release_version`.
@@ -37,6 +44,7 @@ impl Paxos {
             [] => false,
         };
         self.decides.store(decides, Ordering::Release);
+        release.clone_into(&mut self.release.lock());
     }
 
     /// Takes the settings `paxos_variant` and `paxos_state_purging`, where there are any.
@@ -54,6 +62,24 @@ impl Paxos {
     pub fn serial_reads_decide(&self) -> bool {
         let of = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         of(&self.decides) && of(&self.asked) && !of(&self.lax)
+    }
+
+    /// What the transactions promise less than a ring needs, with what mends it: a transaction of
+    /// unknown outcome may still change the ring's map long after it was read. Nothing is said of
+    /// ScyllaDB, nor of a release that is not known.
+    pub fn shortfall(&self) -> Option<String> {
+        if self.lax.load(Ordering::Acquire) {
+            return Some(
+                "the database's `paxos_variant` gives up linearizable reads, on which the ring's map rests: set it to v1 or v2 on all nodes".to_owned(),
+            );
+        }
+        let release = self.release.lock();
+        let is_old = !self.decides.load(Ordering::Acquire);
+        (is_old && !release.is_empty() && *release != SCYLLAS).then(|| {
+            format!(
+                "serial reads of release {release} may miss a transaction in progress, and the ring's map rests on them: upgrade to 3.0.24, 3.11.10 or later"
+            )
+        })
     }
 
     /// The minute after which a transaction begun now cannot take effect any more; `grace` is the
@@ -88,6 +114,22 @@ mod tests {
         assert!(decides("3.11.19", None) && decides("3.0.24", None));
         assert!(!decides("3.11.9", None) && !decides("3.0.8", None) && !decides("", None));
         assert!(!decides("5.0.5", Some("v1_without_linearizable_reads_or_rejected_writes")));
+    }
+
+    #[test]
+    fn transactions_that_promise_less_than_a_ring_needs_are_told_with_what_mends_it() {
+        let paxos = Paxos::default();
+        assert_eq!(paxos.shortfall(), None, "nothing is known");
+        for (release, is_told) in [("3.11.9", true), ("3.0.8", false), ("4.1.9", false)] {
+            paxos.set_release(release);
+            let told = paxos.shortfall();
+            assert_eq!(told.as_deref().is_some_and(|why| why.contains(release)), is_told);
+            assert_eq!(told.is_some(), is_told, "{release}");
+        }
+        paxos.set_settings(Some("v2_without_linearizable_reads"), None);
+        assert!(paxos.shortfall().is_some_and(|why| why.contains("set it to v1 or v2")));
+        paxos.set_settings(Some("v2"), None);
+        assert_eq!(paxos.shortfall(), None);
     }
 
     #[test]

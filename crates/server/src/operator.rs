@@ -15,7 +15,7 @@ use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,6 +81,8 @@ enum Reply {
 /// The open socket; dropping it removes it. The thread that serves it ends with the process.
 pub struct OperatorSocket {
     path: PathBuf,
+    /// The file of it, as [`file_of`] tells.
+    made: (u64, u64),
 }
 
 impl OperatorSocket {
@@ -97,21 +99,31 @@ impl OperatorSocket {
         }
         let listener = UnixListener::bind(&path)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        let made = file_of(&path)?;
         std::thread::Builder::new().name("operator".into()).spawn(move || {
             for stream in listener.incoming() {
                 // Whoever has gone does not hear the answer.
                 let _ = stream.and_then(|stream| serve(stream, &*operated));
             }
         })?;
-        Ok(OperatorSocket { path })
+        Ok(OperatorSocket { path, made })
     }
 }
 
 impl Drop for OperatorSocket {
     fn drop(&mut self) {
-        // The next start removes what this leaves.
-        let _ = std::fs::remove_file(&self.path);
+        // Where the directory was removed and made again another process may have its own there.
+        if file_of(&self.path).is_ok_and(|there| there == self.made) {
+            // The next start removes what this leaves.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
+}
+
+/// Device and number of the file there.
+fn file_of(path: &Path) -> io::Result<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino()))
 }
 
 fn serve(mut stream: UnixStream, operated: &dyn Operated) -> io::Result<()> {
@@ -419,6 +431,18 @@ mod tests {
         drop(socket);
         let error = ask::<String>(dir.path(), "ring status").unwrap_err();
         assert!(error.contains("no server runs") && error.contains("--data-dir"), "{error}");
+    }
+
+    /// The data directory was removed under it, and made again.
+    #[test]
+    fn a_process_that_ends_leaves_the_socket_of_its_successor() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = OperatorSocket::open(dir.path(), Arc::new(Echo::default())).unwrap();
+        let theirs = OperatorSocket::open(dir.path(), Arc::new(Echo::default())).unwrap();
+        drop(ours);
+        assert!(dir.path().join(SOCKET).exists());
+        drop(theirs);
+        assert!(!dir.path().join(SOCKET).exists());
     }
 
     #[test]

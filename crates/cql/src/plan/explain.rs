@@ -70,7 +70,8 @@ impl ReadPlan {
         if table.default_ttl > 0 {
             let _ = writeln!(
                 out,
-                "  kept at most {} s, the table's default_time_to_live",
+                "  a row written without a TTL of its own is kept at most {} s, the table's \
+                 default_time_to_live",
                 table.default_ttl
             );
         }

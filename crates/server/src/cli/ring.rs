@@ -154,6 +154,17 @@ mod tests {
         assert!(shown.contains("no MODIFY permission\n"), "{shown}");
         status.lack = Some("replicas on 1 of 3 nodes".to_owned());
         assert!(text(&status).contains("  REPLICAS: replicas on 1 of 3 nodes\n"));
+        status.lease_trouble = Some("another ring has it".to_owned());
+        status.transactions = Some("its release is too old".to_owned());
+        status.own_clock = Some("it is fast".to_owned());
+        let shown = text(&status);
+        for line in [
+            "  NO LEASE FOR EXCLUSIVE TABLES: another ring has it\n",
+            "  TRANSACTIONS: its release is too old\n",
+            "  CLOCK: it is fast\n",
+        ] {
+            assert!(shown.contains(line), "{shown}");
+        }
         status.lease_ms = 0;
         status.unowned = 3;
         let shown = text(&status);

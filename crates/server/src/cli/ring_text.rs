@@ -39,6 +39,15 @@ pub(super) fn text(status: &RingStatus) -> String {
     if let Some(lack) = &status.lack {
         let _ = writeln!(out, "  REPLICAS: {lack}");
     }
+    if let Some(why) = &status.lease_trouble {
+        let _ = writeln!(out, "  NO LEASE FOR EXCLUSIVE TABLES: {why}");
+    }
+    if let Some(why) = &status.transactions {
+        let _ = writeln!(out, "  TRANSACTIONS: {why}");
+    }
+    if let Some(why) = &status.own_clock {
+        let _ = writeln!(out, "  CLOCK: {why}");
+    }
     if let Some(shards) = status.owned().filter(|_| status.leaving) {
         let _ = writeln!(out, "  LEAVES THE RING: {shards} shards are still its own");
     }
@@ -206,6 +215,9 @@ pub(super) mod fixtures {
             trouble: None,
             refusal: None,
             lack: None,
+            lease_trouble: None,
+            transactions: None,
+            own_clock: None,
             differs: Vec::new(),
             members: Vec::new(),
             moves: Vec::new(),

@@ -68,7 +68,7 @@ pub struct RingMemberFigures {
     pub shards: u64,
     /// Whether there is a link to it; none for this instance.
     pub linked: Option<bool>,
-    /// Whether its clock does not run like that of this instance.
+    /// Whether its clock does not run like those of others.
     #[serde(default)]
     pub clock_drifts: bool,
 }
@@ -84,7 +84,7 @@ impl RingFigures {
         self.members.iter().filter(|member| member.linked == Some(false)).count()
     }
 
-    /// Members whose clocks do not run like ours.
+    /// Members whose clocks do not run like those of others; this instance may be one.
     pub fn drifting(&self) -> usize {
         self.members.iter().filter(|member| member.clock_drifts).count()
     }

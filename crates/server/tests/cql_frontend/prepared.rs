@@ -10,7 +10,7 @@ use afterglow_cql::response::{self, ErrorBody, MetadataFlags, Response, ResultBo
 use afterglow_testkit::fake_backend::{FakeBackend, TEXT, rows_body};
 
 use crate::client::{Client, error_of, text_of};
-use crate::database::{prepares, scripted};
+use crate::database::{a_keyspace, prepares, scripted};
 use crate::proxy::Proxy;
 
 #[test]
@@ -190,6 +190,47 @@ fn a_restart_of_ours_and_of_the_database_shows_no_client_an_unprepared() {
     client.prepare("SELECT * FROM ks.t WHERE k = 1");
     client.execute(9, b"id");
     assert_eq!(text_of(&client.receive()), "cell");
+}
+
+/// It was prepared in a keyspace that is gone, and names its table's.
+#[test]
+fn a_statement_of_a_session_whose_keyspace_was_dropped_is_prepared_again_unseen() {
+    const READ: &str = "SELECT v FROM ks.t WHERE k = 1";
+    let forgotten = Arc::new(AtomicBool::new(false));
+    let flag = forgotten.clone();
+    let fake = scripted(Version::V4, move |ask| {
+        if ask.opcode() == Opcode::Prepare {
+            flag.store(false, Ordering::SeqCst);
+        }
+        if ask.opcode() != Opcode::Execute {
+            return prepares(ask, &[]);
+        }
+        match flag.load(Ordering::SeqCst) {
+            true => ask.error(&ErrorBody::unprepared("forgotten", READ.as_bytes())),
+            false => ask.text_row("one"),
+        }
+        true
+    });
+    let proxy = Proxy::before(fake.address());
+    let mut client = proxy.client(Version::V4);
+    for text in [&*a_keyspace("old"), "USE old"] {
+        client.query(1, text);
+        assert_eq!(client.receive().header.opcode, Opcode::Result, "{text}");
+    }
+    client.prepare(READ);
+    client.query(1, "DROP KEYSPACE old");
+    assert_eq!(client.receive().header.opcode, Opcode::Result);
+    fake.hang_up();
+    forgotten.store(true, Ordering::SeqCst);
+    let answer = loop {
+        client.execute(9, READ.as_bytes());
+        let answer = client.receive();
+        // Before the connections are there again it is not sent.
+        if answer.header.opcode == Opcode::Result || error_of(&answer).0 == ErrorCode::Unprepared {
+            break answer;
+        }
+    };
+    assert_eq!(text_of(&answer), "one");
 }
 
 #[test]

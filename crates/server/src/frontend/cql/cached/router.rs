@@ -139,6 +139,7 @@ impl Router for CachedRouter {
         touched.add_target(&target, &|_| None, &*newest);
         // Before the rows are forgotten: no fill in between is believed for long.
         schema_change::weaken_replicated(&self.shared, change, &newest);
+        schema_change::weaken_dropped(&self.shared, change, &newest);
         self.shared.forget(&touched);
     }
 
@@ -444,6 +445,7 @@ mod tests {
             // It is dropped and made again with the same id.
             (vec![at(0), heard(), Heard("DROPPED"), Heard("CREATED"), at(2)], SEVERAL),
             (vec![at(0), at(1), Heard("DROPPED"), heard(), at(1)], SEVERAL),
+            (vec![at(0), Heard("DROPPED"), Heard("CREATED"), at(2)], SEVERAL),
         ]
         .into_iter()
         .enumerate()

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use afterglow_cql::frame::Envelope;
-use afterglow_cql::plan::{SchemaView, TableSchema};
+use afterglow_cql::plan::{SchemaView, TableSchema, Target};
 use afterglow_cql::response::{Response, ResultBody, SchemaChange, SchemaTarget};
 use afterglow_cql::schema::Schema;
 use afterglow_ring::WriteResult;
@@ -48,6 +48,28 @@ pub(super) fn weaken_replicated(shared: &CachedState, change: &SchemaChange<'_>,
         tables.add_tables_of(change.keyspace, newest);
         // Before the first snapshot rows of an earlier run may be there all the same.
         shared.weaken(if newest.is_unknown() { WriteScope::everything() } else { tables });
+    }
+}
+
+/// What was dropped may be made again, with the columns that it had. A node that has heard of
+/// neither coordinates all the same, and shows rows of before: what it answers has the right form.
+/// So fills of whatever has the name next are not believed for long. In a ring each member hears of
+/// the change itself.
+pub(super) fn weaken_dropped(shared: &CachedState, change: &SchemaChange<'_>, newest: &Index) {
+    if change.change != "DROPPED" {
+        return;
+    }
+    let mut tables = WriteScope::default();
+    match change.target {
+        SchemaTarget::Table(name) => {
+            let (keyspace, table) = (change.keyspace.to_owned(), name.to_owned());
+            tables.add_target(&Target::Table { keyspace, table, id: None }, &|_| None, newest);
+        }
+        SchemaTarget::Keyspace => tables.add_tables_of(change.keyspace, newest),
+        _ => return,
+    }
+    if !tables.is_empty() {
+        shared.cache.weaken(tables);
     }
 }
 

@@ -172,7 +172,7 @@ impl Request {
             let keyspace = prepared.keyspace.as_deref().map(Rc::from);
             let who = Who { keyspace, ..self.client().who(version) };
             let node = self.client().reactor_state.front_end.addresses.id(backend.target());
-            other = self.client().reactor_state.pool.acquire(node, &who).await.ok()?;
+            other = self.client().reactor_state.pool.acquire_in(node, &who).await.ok()?;
             &other
         };
         let mut body = Vec::new();

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::frontend::cql::client::state::{Client, Responder};
 use crate::frontend::cql::cluster::answer::result_kind;
 use crate::frontend::cql::cluster::backend::{Backend, KeptBackend};
-use crate::frontend::cql::cluster::error::{CallError, ConnectError};
+use crate::frontend::cql::cluster::error::CallError;
 use crate::frontend::cql::cluster::nodes::NodeId;
 use crate::frontend::cql::cluster::pool::{Doubt, Who};
 use crate::frontend::cql::cluster::routes::Candidates;
@@ -328,17 +328,7 @@ impl Request {
             nodes.sort_by_key(|node| client.reactor_state.pool.doubt(*node));
         }
         for node in &nodes {
-            let mut made = client.reactor_state.pool.acquire(*node, &who).await;
-            if matches!(made, Err(ConnectError::Refused { .. })) && who.keyspace.is_some() {
-                // It was dropped under the session. Names that say their keyspace still mean what
-                // they did, and the database refuses others.
-                made = client
-                    .reactor_state
-                    .pool
-                    .acquire(*node, &Who { keyspace: None, ..who.clone() })
-                    .await;
-            }
-            match made {
+            match client.reactor_state.pool.acquire_in(*node, &who).await {
                 Ok(backend) => return Ok((backend, Some(*node))),
                 Err(error) => last = CallError::NotSent(error.to_string().into()),
             }

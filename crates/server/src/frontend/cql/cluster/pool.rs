@@ -157,6 +157,21 @@ impl Pool {
         }
     }
 
+    /// As [`Pool::acquire`], but without a keyspace where the node refuses that. It was dropped
+    /// under the session. Names that say their keyspace still mean what they did, and the database
+    /// refuses others.
+    ///
+    /// # Errors
+    /// Why the last attempt failed.
+    pub async fn acquire_in(self: &Rc<Self>, node: NodeId, who: &Who) -> Connected {
+        match self.acquire(node, who).await {
+            Err(ConnectError::Refused { .. }) if who.keyspace.is_some() => {
+                self.acquire(node, &Who { keyspace: None, ..who.clone() }).await
+            }
+            made => made,
+        }
+    }
+
     fn begin(self: &Rc<Self>, node: NodeId, who: &Who) -> Result<Begun, ConnectError> {
         let key = PoolKey::new(node, who);
         let mut entries = self.entries.borrow_mut();

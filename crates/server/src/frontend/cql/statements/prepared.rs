@@ -9,9 +9,10 @@ use afterglow_cql::frame::Version;
 use afterglow_cql::plan::{self, Plan};
 use afterglow_cql::response::ResultBody;
 use afterglow_cql::schema::Schema;
-use afterglow_cql::statement;
+use afterglow_cql::statement::{self, Statement};
 use bytes::Bytes;
 use foldhash::HashMap;
+use md5::{Digest, Md5};
 use parking_lot::{Mutex, RwLock};
 
 use crate::frontend::cql::statements::plan_file::{PlanEntry, PlanFile};
@@ -22,6 +23,8 @@ const BUDGET: usize = 64 * 1024 * 1024;
 const OVERHEAD: usize = 512;
 /// Bytes that the file may hold beyond twice what is remembered.
 const FILE_SLACK: u64 = 1024 * 1024;
+/// Ambiguous statements were told of, once in the process.
+static AMBIGUOUS_TOLD: AtomicBool = AtomicBool::new(false);
 /// How many protocol versions there are.
 const VERSIONS: usize = Version::ALL.len();
 
@@ -35,6 +38,8 @@ pub struct Prepared {
     pub keyspace: Option<String>,
     /// Whether the keyspace was named by the request (v5), not by the session.
     pub names_keyspace: bool,
+    /// The id is the text's alone. See [`Prepared::is_ambiguous`].
+    is_texts: bool,
     /// The plan, with the generation of the schema that it was made for. It is made when it is
     /// first needed: there may be many statements after a start.
     plan: Mutex<Option<(u64, Arc<Plan>)>>,
@@ -140,6 +145,7 @@ impl Prepared {
             text: told.text.to_owned(),
             keyspace: told.keyspace.map(str::to_owned),
             names_keyspace: told.names_keyspace,
+            is_texts: Md5::digest(told.text)[..] == *told.id,
             plan: Mutex::default(),
             plan_bytes,
             answers,
@@ -172,7 +178,29 @@ impl Prepared {
     fn analysed(&self, schema: &Schema) -> Plan {
         let mut parsed = statement::parse(&self.text);
         self.answers.iter().flatten().for_each(|answer| parsed.expect_binds(answer.binds));
-        plan::analyse(&parsed, schema, self.keyspace.as_deref())
+        let keyspace = self.keyspace.as_deref();
+        let is_ambiguous = self.is_texts && self.is_ambiguous(&parsed.statement, schema);
+        plan::analyse(&parsed, schema, keyspace.filter(|_| !is_ambiguous))
+    }
+
+    /// Whether the server may mean another keyspace than ours by it. While a node of before 3.0.26,
+    /// 3.11.12 or 4.0.2 is in the cluster, Cassandra gives a text one id in all keyspaces, also
+    /// where tables are named without theirs (`QueryProcessor.prepare`, CASSANDRA-15252). Each node
+    /// then runs it in the keyspace in which that node was last asked to prepare it, and clients of
+    /// several have that id. That matters where more than one keyspace has such a table.
+    fn is_ambiguous(&self, statement: &Statement, schema: &Schema) -> bool {
+        let ours = self.keyspace.as_deref();
+        let in_others = |name: &str| {
+            schema.tables().any(|table| table.name == name && ours != Some(&*table.keyspace))
+        };
+        let is_so = statement.unqualified_tables().any(in_others);
+        if is_so && !AMBIGUOUS_TOLD.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                statement = self.text,
+                "the database gives a statement one id in several keyspaces that have its table, as it does while nodes of releases before 3.0.26, 3.11.12 or 4.0.2 are in the cluster: such reads pass through and such writes drop all cached rows; name the keyspace in the statement, or upgrade all nodes and restart the clients"
+            );
+        }
+        is_so
     }
 
     /// It has this plan no more.
@@ -331,7 +359,7 @@ impl PreparedStore {
     pub fn plan(&self, prepared: &Prepared, schema: &Schema) -> Arc<Plan> {
         let (plan, is_new) = prepared.plan(schema);
         if is_new {
-            self.evict(&mut self.order.lock());
+            self.evict(&mut self.order.lock(), 1);
         }
         plan
     }
@@ -390,15 +418,21 @@ impl PreparedStore {
                 order.bytes -= replaced.cost();
                 replaced.forget_plan();
             }
-            None => order.queue.push_back(prepared.id.clone()),
+            // It joins the queue once there is room: its client is about to use it.
+            None => {
+                self.evict(&mut order, 0);
+                order.queue.push_back(prepared.id.clone());
+                return Some((prepared, changed));
+            }
         }
-        self.evict(&mut order);
+        self.evict(&mut order, 1);
         Some((prepared, changed))
     }
 
-    /// Second chance: what was used since it last came by goes round once more.
-    fn evict(&self, order: &mut Order) {
-        while self.bytes(order) > self.budget && order.queue.len() > 1 {
+    /// Second chance: what was used since it last came by goes round once more. `least` of those in
+    /// the queue stay.
+    fn evict(&self, order: &mut Order, least: usize) {
+        while self.bytes(order) > self.budget && order.queue.len() > least {
             let Some(id) = order.queue.pop_front() else { return };
             let mut by_id = self.by_id.write();
             let Some(prepared) = by_id.get(&id) else { continue };

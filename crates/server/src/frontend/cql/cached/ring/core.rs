@@ -19,6 +19,7 @@ use futures_channel::mpsc;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use uuid::Uuid;
 
+use super::notes::{Note, Notes};
 use super::questions::{Gets, PeerAnswer};
 use super::rows::{Newer, RingRows};
 use super::silent_owners::SilentOwners;
@@ -91,12 +92,7 @@ pub struct Ring {
     closed: AtomicBool,
     /// An [`Admission`].
     admission: AtomicU8,
-    /// What was wrong with the last read of the map.
-    trouble: Mutex<Option<String>>,
-    /// Why the database refuses to change the map, if it does.
-    refusal: Mutex<Option<String>>,
-    /// What the keyspace of the map lacks of replicas, if it does.
-    lack: Mutex<Option<String>>,
+    notes: Notes,
 }
 
 struct Locked {
@@ -160,9 +156,7 @@ impl Ring {
             silent_owners: SilentOwners::default(),
             closed: AtomicBool::new(false),
             admission: AtomicU8::new(Admission::Unknown as u8),
-            trouble: Mutex::default(),
-            refusal: Mutex::default(),
-            lack: Mutex::default(),
+            notes: Notes::default(),
         })
     }
 
@@ -233,9 +227,9 @@ impl Ring {
         Some(now().saturating_sub(confirmed))
     }
 
-    /// Notes what was wrong with the last read of the map, if anything was.
-    pub fn note_trouble(&self, trouble: Option<String>) {
-        *self.trouble.lock() = trouble;
+    /// What is wrong with the ring, as far as the keeper knows.
+    pub fn notes(&self) -> &Notes {
+        &self.notes
     }
 
     /// What was wrong with the last read of the map.
@@ -243,27 +237,7 @@ impl Ring {
         if self.has_twin() {
             return Some(TWIN.to_owned());
         }
-        self.trouble.lock().clone()
-    }
-
-    /// Notes why the database refuses to change the map, if it does.
-    pub fn note_refusal(&self, refusal: Option<String>) {
-        *self.refusal.lock() = refusal;
-    }
-
-    /// Why the database refuses to change the map, if it does.
-    pub fn refusal(&self) -> Option<String> {
-        self.refusal.lock().clone()
-    }
-
-    /// Notes what the keyspace of the map lacks of replicas, if it does.
-    pub fn note_lack(&self, lack: Option<String>) {
-        *self.lack.lock() = lack;
-    }
-
-    /// What the keyspace of the map lacks of replicas, if it does.
-    pub fn lack(&self) -> Option<String> {
-        self.lack.lock().clone()
+        self.notes.get(Note::Trouble)
     }
 
     /// See [`Member::has_twin`].

@@ -70,6 +70,8 @@ pub struct Database {
     lack: RefCell<Option<Lack>>,
     /// The last node that was tried is in another data centre, which was told.
     told_elsewhere: Cell<bool>,
+    /// What transactions promise less than the ring needs, which was told.
+    shortfall: RefCell<Option<String>>,
 }
 
 /// A change of the map that the database has refused, for a reason that stays or has lasted.
@@ -126,6 +128,7 @@ impl Database {
             told_tables: Cell::new(false),
             lack: RefCell::default(),
             told_elsewhere: Cell::new(false),
+            shortfall: RefCell::default(),
         }
     }
 
@@ -261,6 +264,19 @@ impl Database {
         // A node that is slow with these goes on to be asked for the map.
         let look = self.paxos.look(&on.backend, &self.shared);
         let _ = compio::time::timeout(self.timeout, look).await;
+        let shortfall = self.shared.paxos.shortfall();
+        if *self.shortfall.borrow() != shortfall {
+            match &shortfall {
+                Some(why) => tracing::warn!("{why}"),
+                None => tracing::info!("the database's serial reads are linearizable now"),
+            }
+            self.shortfall.replace(shortfall);
+        }
+    }
+
+    /// What transactions promise less than the ring needs, and what mends it.
+    pub fn shortfall(&self) -> Option<String> {
+        self.shortfall.borrow().clone()
     }
 
     /// Has something asked on the connection, which is left if there is no answer in time. What

@@ -18,6 +18,7 @@ use super::core::{Admission, DatabaseJob, Ring, TWIN};
 use super::database::Database;
 use super::kept::KeptFile;
 use super::lease_row::{LeaseRowState, is_ring};
+use super::notes::Note;
 use super::row_of_others::RowOfOthers;
 use super::settings::settings_of;
 use super::setup::OpenRing;
@@ -173,6 +174,7 @@ impl RingKeeper {
             true => self.keep_row_of_others(),
             false => self.forget_row_of_others(),
         }
+        self.ring.notes().set(Note::Lease, self.row.trouble());
         self.admit(policies.any_exclusive());
         self.follow_map();
         if self.front_end.is_closing() {
@@ -217,9 +219,7 @@ impl RingKeeper {
     /// A ring without `exclusive` tables leaves the row to others. Whether it is still the ring's
     /// is asked again when it is needed again: an operator may have given it to another ring.
     fn forget_row_of_others(&mut self) {
-        self.row.state.set(None);
-        self.row.life.set(self.row.life.get() + 1);
-        self.row.at.set(0);
+        self.row.forget();
         if self.claims.is_shared() {
             self.claims.unshare();
         }
@@ -274,7 +274,7 @@ impl RingKeeper {
         let Some(map) = self.ring.map() else { return };
         // An answer may come after the map that it was overtaken by.
         self.database.map_is(map.version);
-        self.ring.note_refusal(self.database.refusal());
+        self.ring.notes().set(Note::Refusal, self.database.refusal());
         if map.version == self.peers_of {
             return;
         }
@@ -319,7 +319,7 @@ impl RingKeeper {
             return;
         }
         match clocks::fault(&drifting, is_odd) {
-            None => tracing::info!("the clocks of the ring's members run alike again"),
+            None => tracing::info!("no member of the ring is known any more whose clock runs otherwise"),
             Some(fault) => tracing::error!("{fault}"),
         }
         self.drifting = drifting;
@@ -453,15 +453,17 @@ async fn run_jobs(
                     let read = database.read_map().await.map(Arc::new);
                     let (known, map) = (ring.map().is_some(), read.as_ref().ok().cloned());
                     ring.with(|member, io| member.map_read(id, map, io));
-                    ring.note_trouble(reason(&read, ring.me(), known, ring.map_loss()));
-                    ring.note_lack(database.lack());
+                    let trouble = reason(&read, ring.me(), known, ring.map_loss());
+                    ring.notes().set(Note::Trouble, trouble);
+                    ring.notes().set(Note::Lack, database.lack());
                     if read.is_ok() {
                         database.look_at_settings().await;
+                        ring.notes().set(Note::Transactions, database.shortfall());
                     }
                 }
                 DatabaseJob::Transact { id, map } => {
                     let result = database.transact(&map).await;
-                    ring.note_refusal(database.refusal());
+                    ring.notes().set(Note::Refusal, database.refusal());
                     ring.with(|member, io| member.transacted(id, result, io));
                 }
             }

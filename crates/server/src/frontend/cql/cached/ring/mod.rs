@@ -14,7 +14,8 @@
 //!   [`lease_row`]: the row of instances without a ring.
 //! - [`settings`]: what all members must have in common.
 //! - [`kept`]: what a restart needs to know.
-//! - [`status`]: what an operator is told; [`report`]: of leases, of ranges and of moves.
+//! - [`status`]: what an operator is told; [`report`]: of leases, of ranges and of moves;
+//!   [`notes`]: of what is wrong.
 //! - [`keeper`]: the task that keeps it all going; [`row_of_others`]: what it knows of that row.
 //! - [`source`]: time and random numbers.
 //! - [`unconfirmed`], [`lasting`], [`clocks`], [`foreigners`]: when and what the log tells of a
@@ -34,6 +35,7 @@ mod lasting;
 mod late_fills;
 mod lease_row;
 mod map_row;
+mod notes;
 mod owned;
 mod questions;
 mod report;

@@ -1,7 +1,7 @@
 //! The keeper's view of the lease's row of instances without a ring: who has it, and what is told
 //! of that.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -34,6 +34,10 @@ pub struct RowOfOthers {
     pause: Cell<u64>,
     /// The database refuses to say who has it.
     refusal: Lasting,
+    /// Why it refuses and what to do, once that was told.
+    refused: RefCell<Option<String>>,
+    /// Who else has it and what to do, once that was told.
+    holder: RefCell<Option<String>>,
 }
 
 impl RowOfOthers {
@@ -43,8 +47,28 @@ impl RowOfOthers {
         let other = self.learn(life, answer, again);
         // What it means is done before it is told: the name is the database's to say.
         if let Some(other) = other {
-            say_who_holds(other, database).await;
+            let text = who_holds(other, database).await;
+            tracing::warn!(%other, "{text}");
+            if self.life.get() == life && self.told.get() == Some(other) {
+                self.holder.replace(Some(text));
+            }
         }
+    }
+
+    /// Why the ring has not got it, with what to do, as far as that was told.
+    pub fn trouble(&self) -> Option<String> {
+        self.refused.borrow().clone().or_else(|| self.holder.borrow().clone())
+    }
+
+    /// Nobody needs it any more, so what was known of it is forgotten.
+    pub fn forget(&self) {
+        self.state.set(None);
+        self.life.set(self.life.get() + 1);
+        self.at.set(0);
+        self.told.set(None);
+        self.holder.take();
+        self.refused.take();
+        self.refusal.over();
     }
 
     /// Takes an answer; gives back of whom is to be told.
@@ -64,6 +88,7 @@ impl RowOfOthers {
         let LeaseRowAnswer { state, refused } = answer;
         if let Some(LeaseRowState::Ours { .. }) = state {
             self.told.set(None);
+            self.holder.take();
         }
         // What is the ring's stays so while nobody answers: another data centre may be away.
         let is_ours = || matches!(self.state.get(), Some(LeaseRowState::Ours { .. }));
@@ -83,31 +108,32 @@ impl RowOfOthers {
         self.pause.set(pause.clamp(RETRY.as_micros() as u64, LONGEST_RETRY.as_micros() as u64));
         let Some(why) = why else {
             self.refusal.over();
+            self.refused.take();
             return;
         };
         if self.refusal.refused(!passes, now()) {
-            let remedy = remedy(why.code);
-            tracing::error!(
-                "the ring cannot take the lease, so reads of `exclusive` tables pass through and writes may be refused: {why}; it is tried again within some seconds. {remedy}"
+            let text = format!(
+                "the ring cannot take the lease, so reads of `exclusive` tables pass through and writes may be refused: {why}; it is tried again within some seconds. {}",
+                remedy(why.code)
             );
+            tracing::error!("{text}");
+            self.refused.replace(Some(text));
         }
     }
 }
 
-/// Tells who else caches, and what to do about it.
-async fn say_who_holds(other: Uuid, database: &Database) {
+/// Who else caches, and what to do about it.
+async fn who_holds(other: Uuid, database: &Database) -> String {
     if !is_ring(other) {
-        tracing::warn!(%other, "an instance without this ring holds the lease: reads of `exclusive` tables pass through and writes are refused until it has ended; stop it");
-        return;
+        return "an instance without this ring holds the lease: reads of `exclusive` tables pass through and writes are refused until it has ended; stop it".to_owned();
     }
     let name = match database.ring_of(other).await {
         Some(ring) => format!("the ring `{}` of data centre {}", ring.name, ring.data_center),
         None => "another ring".to_owned(),
     };
-    tracing::warn!(
-        %other,
+    format!(
         "{name} holds the lease: here reads of `exclusive` tables pass through and writes are refused; give all tables `max-staleness` here, or move their home to this ring, see \"Several data centres\" in docs/guide/ring.md"
-    );
+    )
 }
 
 #[cfg(test)]
@@ -124,7 +150,9 @@ mod tests {
         assert_eq!(pause(None), RETRY, "nobody has answered");
         let pauses = [(); 5].map(|()| pause(Some("no permission")));
         assert_eq!(pauses.map(|pause| pause.as_millis()), [1_000, 2_000, 4_000, 4_000, 4_000]);
+        assert!(row.trouble().is_some_and(|why| why.contains("no permission")));
         assert_eq!(pause(None), RETRY);
+        assert_eq!(row.trouble(), None, "it refuses no more");
     }
 
     /// Its name is asked of a database that may answer late.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use afterglow_ring::{Agreement, Difference, MemberEntry, Standing, differences};
 use serde::{Deserialize, Serialize};
 
+use super::clocks;
 use super::core::Ring;
+use super::notes::Note;
 use super::report::{self, LeaseStatus, MoveStatus, RangeStatus, id_text};
 use super::setup::OpenRing;
 use super::source::now;
@@ -45,6 +47,15 @@ pub struct RingStatus {
     /// What the keyspace `afterglow` lacks of replicas in this data centre, and what mends it.
     #[serde(default)]
     pub lack: Option<String>,
+    /// Why the ring has not the lease that `exclusive` tables need, if it has not.
+    #[serde(default)]
+    pub lease_trouble: Option<String>,
+    /// What the database's transactions promise less than the ring needs, and what mends it.
+    #[serde(default)]
+    pub transactions: Option<String>,
+    /// What is wrong with the clock of this instance.
+    #[serde(default)]
+    pub own_clock: Option<String>,
     /// Shards of the ring.
     pub shards: usize,
     /// Shards that nobody owns.
@@ -118,7 +129,7 @@ pub struct MemberStatus {
     /// Settings in which it differs from the ring's eldest member.
     #[serde(default)]
     pub differs: Vec<String>,
-    /// Whether its clock does not run like that of this instance.
+    /// Whether its clock does not run like those of others, as far as this instance can tell.
     #[serde(default)]
     pub clock_drifts: bool,
 }
@@ -219,7 +230,7 @@ impl Ring {
         let links = self.transport().map(|transport| transport.peers()).unwrap_or_default();
         let of_ring = map.as_ref().and_then(|map| map.eldest());
         let of_ring = of_ring.map_or(&[][..], |eldest| &eldest.profile.settings);
-        let (drifting, _) = self.drifting();
+        let (drifting, is_odd) = self.drifting();
         let member = |entry: &MemberEntry| {
             let id = entry.identity.id;
             let link = links.iter().find(|link| link.id == id);
@@ -240,7 +251,7 @@ impl Ring {
                 lease: LeaseStatus::default(),
                 linked: (id != self.me()).then_some(linked),
                 link_error,
-                clock_drifts: drifting.contains(&id),
+                clock_drifts: if is_odd { id == self.me() } else { drifting.contains(&id) },
                 differs: differences(&entry.profile.settings, of_ring)
                     .into_iter()
                     .map(|difference| difference.name)
@@ -251,6 +262,7 @@ impl Ring {
         let unowned = |map: &afterglow_ring::Map| {
             map.shards.iter().filter(|shard| shard.owner.is_none()).count()
         };
+        let noted = |note| self.notes().get(note);
         RingStatus {
             name: name.to_owned(),
             me: id_text(self.me()),
@@ -260,8 +272,11 @@ impl Ring {
             leaving: self.is_leaving(),
             gave_up_leaving: self.has_given_up_leaving(),
             trouble: self.trouble(),
-            refusal: self.refusal(),
-            lack: self.lack(),
+            refusal: noted(Note::Refusal),
+            lack: noted(Note::Lack),
+            lease_trouble: noted(Note::Lease),
+            transactions: noted(Note::Transactions),
+            own_clock: is_odd.then(|| clocks::fault(&drifting, is_odd)).flatten(),
             shards: self.config().shards,
             unowned: map.as_ref().map_or(self.config().shards, |map| unowned(map)),
             differs: self.differences().map(|(_, all)| all).unwrap_or_default(),

@@ -1,6 +1,8 @@
 //! Tests of what is remembered of prepared statements.
 
+use afterglow_cql::plan::{Column, TableSchema, Target};
 use afterglow_cql::response::{ColumnSpec, MetadataOut, encode_prepared};
+use uuid::Uuid;
 
 use super::*;
 
@@ -62,6 +64,60 @@ fn what_is_used_outlives_what_is_not_within_the_budget() {
     assert!(kept * OVERHEAD <= 100 * 1024, "{kept} statements are over the budget");
     assert_eq!(kept, store.size().0);
     assert_eq!(store.forgotten() as usize, 10_001 - kept);
+}
+
+/// Its client is about to execute it.
+#[test]
+fn what_was_just_prepared_is_there_though_all_else_is_in_use() {
+    let store = Arc::new(PreparedStore::with_budget(100 * 1024));
+    for n in 0..1_000 {
+        let id = format!("id{n}");
+        remember(&store, &id, Version::V4);
+        assert!(store.get(id.as_bytes()).is_some(), "number {n} is gone at once");
+        (0..n).for_each(|before| drop(store.get(format!("id{before}").as_bytes())));
+    }
+    assert!(store.forgotten() > 0 && store.size().1 <= 100 * 1024 + OVERHEAD);
+}
+
+/// Cassandra gives such ids while nodes of some releases are in the cluster. Another client may
+/// have prepared it in the other keyspace, through another instance too.
+#[test]
+fn a_statement_whose_id_says_nothing_of_its_keyspace_is_not_taken_for_one_of_ours() {
+    let store = Arc::new(PreparedStore::default());
+    let table = |keyspace: &str, name: &str, id| {
+        let mut table = TableSchema::new(keyspace.into(), name.into(), Uuid::from_u128(id));
+        table.partition_key = vec![Column::new("k", "int")];
+        table.regulars = vec![Column::new("v", "int")];
+        table
+    };
+    let schema =
+        Schema::of_tables([table("a", "t", 1), table("a", "alone", 2), table("b", "t", 3)]);
+    let plan = |text: &str, id: &[u8]| {
+        let told = PrepareResult {
+            version: Version::V4,
+            id,
+            text,
+            keyspace: Some("a"),
+            names_keyspace: false,
+            message: &answer("v", Version::V4),
+            generation: 7,
+        };
+        let prepared = store.remember(&told).unwrap();
+        (*store.plan(&prepared, &schema)).clone()
+    };
+    let touches_all = |plan: &Plan| match plan {
+        Plan::Write(write) => write.targets.contains(&Target::Everything),
+        _ => false,
+    };
+    let write = "UPDATE t SET v = 1 WHERE k = 1";
+    assert!(touches_all(&plan(write, &Md5::digest(write))), "it may be one of b.t");
+    assert!(!touches_all(&plan(write, b"id of a")));
+    for write in ["UPDATE alone SET v = 1 WHERE k = 1", "UPDATE a.t SET v = 1 WHERE k = 1"] {
+        assert!(!touches_all(&plan(write, &Md5::digest(write))), "{write}");
+    }
+    let read = "SELECT v FROM t WHERE k = 1";
+    assert!(matches!(plan(read, &Md5::digest(read)), Plan::Read(..)), "it passes through");
+    assert!(matches!(plan(read, b"id of a"), Plan::CachedRead(_)));
 }
 
 #[test]
