@@ -63,6 +63,7 @@ HISTORIES = {
         "search::tests",
         "tier::tests",
         "tier::trial_tests",
+        "time::tests",
     ],
     "rowcache": [
         "doubts_tests",

@@ -293,8 +293,7 @@ pub struct Stats {
     pub journal_capacity: u64,
     /// The journal lost an entry that no checkpoint has covered yet.
     pub journal_poisoned: bool,
-    /// Seconds that the wall clock is behind the highest time the cache has seen, which is what
-    /// decides about expiry.
+    /// Seconds that the wall clock is behind the cache's time, which is what decides about expiry.
     pub clock_behind: u64,
     /// The index is still loading after opening.
     pub loading: bool,

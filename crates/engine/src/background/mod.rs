@@ -169,14 +169,16 @@ impl Background {
         self.close.is_over()
     }
 
-    /// Says once when the wall clock was set back: objects expire by the highest time seen.
+    /// Says once when the wall clock was set back: objects expire by the cache's time.
     fn look_at_clock(&mut self) {
         let behind = self.core.time.behind();
         if behind > CLOCK_TOLERANCE && !self.clock_warned {
             tracing::warn!(
                 seconds = behind,
-                "the wall clock is behind what it has shown before: until it has caught up objects expire early, and those that \
-                 would expire by then are refused; set it right, or restart (more than a day behind, the cache then starts cold)"
+                "the wall clock is behind what it has shown before: what is to expire at a \
+                 moment expires early by so much, or is refused. Lifetimes in seconds are right. \
+                 Set the clock right if it is wrong. If it was wrong before, this lasts until \
+                 the cache was closed for so long (for more than a day: the next start is cold)"
             );
         }
         self.clock_warned = behind > CLOCK_TOLERANCE;

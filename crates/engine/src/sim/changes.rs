@@ -128,7 +128,7 @@ impl Run {
         if let Some(hit) = found {
             // Serialized: the newest there is now, not what was there when the search began.
             let now = self.oracle.now();
-            let time = self.time.max(self.wall);
+            let time = self.present();
             if let Err(wrong) = self.oracle.check(key, now, hit.version, &hit.value, time) {
                 panic!("modify: {wrong} ({:?})", hit.tier);
             }

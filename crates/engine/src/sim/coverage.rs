@@ -39,6 +39,7 @@ paths! {
     StopGivenUp = "fault: no device answers, the clean stop is given up",
     DeviceExchanged = "fault: a device exchanged between two lives",
     ClockBack = "fault: wall clock set back",
+    SleptBehind = "fault: the machine sleeps while its wall clock is behind",
     // Ends of lives.
     CrashProcess = "crash: process, between two steps",
     CrashMachine = "crash: machine, between two steps",

@@ -145,7 +145,7 @@ impl Run {
     /// A step of the world about the cache: clock, faults, power, and what the next opening finds.
     fn change_world(&mut self, life: &Life, what: What) {
         match what {
-            What::SetClock { by } => self.set_clock(by),
+            What::SetClock { by } => self.set_clock(life, by),
             What::Fault { fault, permille } => self.fault(fault, permille),
             What::Heal => self.heal(),
             What::Away { device, away } => {
@@ -187,8 +187,24 @@ impl Run {
         self.watch_copies(life);
         if !self.world.machine.is_down() && !life.background.is_closed() {
             // A step looks at the clock and remembers; a closed cache has nobody left to do so.
-            self.time = self.time.max(self.wall);
+            self.lead = self.lead.max(self.wall() - self.slept());
+            self.time = self.present();
         }
+    }
+
+    /// What the wall clock shows.
+    fn wall(&self) -> u64 {
+        self.world.clock.unix()
+    }
+
+    /// Seconds on the clock that nobody can set.
+    fn slept(&self) -> u64 {
+        self.world.clock.boot_millis() / 1_000
+    }
+
+    /// The least that the cache's time can be.
+    pub(super) fn present(&self) -> u64 {
+        self.time.max(self.wall()).max(self.lead + self.slept())
     }
 
     fn say_reached(&self) {
@@ -242,7 +258,7 @@ impl Run {
         self.serial += 1;
         let expiry = match expiry {
             Expiry::Never => 0,
-            Expiry::In(seconds) => self.wall as u32 + seconds,
+            Expiry::In(seconds) => self.wall() as u32 + seconds,
         };
         SimObject { serial: self.serial, len, expiry, group: group.into(), slot: slot.into() }
     }
@@ -385,7 +401,7 @@ impl Run {
             }
             Lookup::Hit(hit) => {
                 say!(self, "get {key:?} from {start}: version {} {:?}", hit.version, hit.tier);
-                let time = self.time.max(self.wall);
+                let time = self.present();
                 if let Err(wrong) = self.oracle.check(key, start, hit.version, &hit.value, time) {
                     panic!("{wrong} ({:?})", hit.tier);
                 }
@@ -452,12 +468,19 @@ impl Run {
         self.oracle.kill(ns, version, certain, dead);
     }
 
-    fn set_clock(&mut self, by: i32) {
+    /// The wall clock is set, or the machine sleeps for so long.
+    fn set_clock(&mut self, life: &Life, by: i32) {
+        if by > 0 && self.world.random.below(2) == 0 {
+            // The cache looks at the clock more often than it sleeps.
+            if life.core.time.behind() > 0 {
+                reach(Path::SleptBehind);
+            }
+            return self.world.clock.sleep(by as u64 * 1_000);
+        }
         if by < 0 {
             reach(Path::ClockBack);
         }
-        self.wall = self.wall.saturating_add_signed(by.into());
-        self.world.clock.set_unix(self.wall);
+        self.world.clock.set_unix(self.wall().saturating_add_signed(by.into()));
     }
 
     fn fault(&mut self, fault: Fault, permille: u32) {
@@ -524,9 +547,10 @@ impl Run {
         // Opening looks at the clock. Faults can have cost the whole cache, and with it what it
         // remembered.
         if crash.kind == Crash::Machine && !self.closing {
-            self.time = self.wall;
+            self.time = self.wall();
         }
-        self.time = if self.foul { life.core.time.now() } else { self.time.max(self.wall) };
+        self.time = if self.foul { life.core.time.now() } else { self.time.max(self.wall()) };
+        self.lead = self.time - self.slept();
         self.say_reached();
         self.note(life.core.time.highest());
         life

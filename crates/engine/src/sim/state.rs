@@ -118,7 +118,9 @@ pub(super) struct Run {
     pub written: (u64, u64),
     /// Highest time the cache has certainly seen.
     pub time: u64,
-    pub wall: u64,
+    /// Seconds that the wall clock was ahead of the clock that nobody can set, the most that the
+    /// cache has certainly seen.
+    pub lead: u64,
     pub serial: u64,
     /// Highest version handed out so far.
     pub version: u64,
@@ -157,7 +159,7 @@ impl Run {
             began: 0,
             written: (0, 0),
             time: EPOCH,
-            wall: EPOCH,
+            lead: EPOCH,
             serial: 0,
             version: 0,
             uuid,

@@ -202,7 +202,7 @@ fn levels(stats: &Stats, out: &mut Exposition) {
         ),
         (
             "clock_behind_seconds",
-            "Seconds that the wall clock is behind the highest time seen. Objects expire by the latter.",
+            "Seconds that the wall clock is behind the cache's time, by which objects expire.",
             stats.clock_behind,
         ),
         (
