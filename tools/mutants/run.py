@@ -141,6 +141,7 @@ HISTORIES = {
         "memcache::line::tests",
         "memcache::room_model",
         "memcache::tests::ahead",
+        "memcache::tests::changes",
         "memcache::tests::clocks",
         "memcache::tests::hold_ups",
         "memcache::tests::large",

@@ -2,7 +2,9 @@
 //! [read-modify-write](super::modify). One that says nothing of it reads no flash.
 
 use afterglow_engine::{Ack, Modify};
-use afterglow_memcache::{Action, Delete, Fetched, LogEntry, Operation, Outcome, Reply};
+use afterglow_memcache::{
+    Action, Delete, Fetched, LogEntry, Operation, Outcome, PAST, Reply, expiry_of,
+};
 
 use super::metering::slow;
 use super::reactor_state::MemcacheReactorState;
@@ -74,6 +76,15 @@ pub(super) async fn remove_unseen(reactor_state: &MemcacheReactorState, key: &[u
     }
     if let Ack::Later(pending) = store.remove(key) {
         pending.await;
+    }
+}
+
+/// Whether it is to take the object away where it cannot be read. A client that asked for a change
+/// does not expect the old value; only a read does, unless it gives an expiry that has passed.
+pub(super) fn removes_unseen(action: &Action<'_>, now: u64) -> bool {
+    match action {
+        Action::Get(get) => get.touch.is_some_and(|ttl| expiry_of(ttl, now) == PAST),
+        Action::Store(_) | Action::Delete(_) | Action::Arithmetic(_) => true,
     }
 }
 

@@ -13,7 +13,7 @@ use afterglow_engine::{Change, Changed, Hit, MissReason, Modified, Pending, PutO
 use afterglow_memcache::{Action, Mode, NewValue, Operation};
 
 use super::answers::Slot;
-use super::delete::remove_unseen;
+use super::delete::{remove_unseen, removes_unseen};
 use super::driving::{begin, drive};
 use super::head::Head;
 use super::object;
@@ -71,7 +71,7 @@ pub async fn settle(
         modified = match drive(reactor_state, begin(reactor_state, operation, |_| true)).await {
             Ok(modified) => modified,
             Err(reason) => {
-                if !is_get {
+                if removes_unseen(&operation.action, reactor_state.front_end.store.now()) {
                     remove_unseen(reactor_state, &operation.key).await;
                 }
                 return Err(reason);

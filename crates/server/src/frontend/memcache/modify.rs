@@ -9,7 +9,7 @@ use afterglow_engine::{Change, Hit, MissReason, Modified, Modify, Tier};
 use afterglow_memcache::{Action, Operation, Outcome};
 
 use super::answers::Slot;
-use super::delete::{is_blind_delete, remove_unseen};
+use super::delete::{is_blind_delete, remove_unseen, removes_unseen};
 use super::driving::{begin, drive};
 use super::joining::settle;
 use super::metering;
@@ -114,9 +114,9 @@ pub(super) async fn change<F>(
             modified
         });
     }
-    if outcome.is_err() && !is_settled && !matches!(operation.action, Action::Get(_)) {
-        // A client that asked for a change does not expect the old value. It is removed, as for any
-        // refused write.
+    let store = &reactor_state.front_end.store;
+    if outcome.is_err() && !is_settled && removes_unseen(&operation.action, store.now()) {
+        // As for any refused write.
         remove_unseen(&reactor_state, &operation.key).await;
     }
     if let (Some(first), Ok(modified)) = (shown, &outcome) {
@@ -133,7 +133,7 @@ pub(super) async fn change<F>(
         Err(reason) => {
             tracing::debug!(?reason, "an object could not be read to be changed");
             let failed = match operation.action {
-                // A read misses, as for any object that cannot be read. There is nothing to remove.
+                // A read misses, as for any object that cannot be read.
                 Action::Get(_) => {
                     path = Path::Miss;
                     Outcome::Missing

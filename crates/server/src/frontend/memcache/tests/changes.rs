@@ -4,7 +4,7 @@ use super::*;
 use crate::metrics::{FrontEndMetrics, MissReason, Tier};
 
 /// Changes of what is on flash, with the answer where it cannot be read.
-const CHANGES: [(&str, &str); 9] = [
+const CHANGES: [(&str, &str); 13] = [
     ("delete cold0", "NOT_FOUND"),
     ("md cold1", "NF"),
     ("md cold2 I T30", "NF"),
@@ -14,6 +14,11 @@ const CHANGES: [(&str, &str); 9] = [
     ("cas cold6 0 0 1 1\r\nx", "SERVER_ERROR out of memory storing object"),
     ("add cold7 0 0 1\r\nx", "SERVER_ERROR out of memory storing object"),
     ("incr cold8 1", "SERVER_ERROR out of memory storing object"),
+    // An expiry that has passed removes.
+    ("touch cold9 -1", "NOT_FOUND"),
+    ("gat -1 cold10", "END"),
+    ("mg cold11 T-1", "EN"),
+    ("mg cold12 v N30 T-1", "EN"),
 ];
 
 #[test]
@@ -25,17 +30,18 @@ fn what_cannot_be_read_to_be_changed_is_gone() {
         client.send(&format!("{change}\r\n"));
         assert_eq!(client.line(), answer, "{change}");
     }
-    client.send("touch cold9 100\r\n");
+    let last = CHANGES.len();
+    client.send(&format!("touch cold{last} 100\r\n"));
     assert_eq!(client.line(), "NOT_FOUND");
     opened.slow.fail(false);
     for (n, (change, _)) in CHANGES.iter().enumerate() {
         client.send(&format!("get cold{n}\r\n"));
         assert_eq!(client.line(), "END", "after {change}");
     }
-    client.send("get cold9\r\n");
+    client.send(&format!("get cold{last}\r\n"));
     assert_eq!(
         client.lines(),
-        ["VALUE cold9 0 1000".into(), value(9), "END".into()],
+        [format!("VALUE cold{last} 0 1000"), value(last), "END".into()],
         "its value did not change"
     );
 }
@@ -59,7 +65,8 @@ fn what_the_index_does_not_tell_of_in_time_is_gone_when_it_was_to_be_changed() {
     }
     // Told at the last try, it is as ever.
     front_end.loading.store(modify::LOADING_TRIES, Ordering::Release);
-    client.send("delete cold9\r\nget cold9\r\n");
+    let last = CHANGES.len();
+    client.send(&format!("delete cold{last}\r\nget cold{last}\r\n"));
     assert_eq!(client.lines(), ["DELETED", "END"]);
 }
 
