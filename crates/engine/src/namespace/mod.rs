@@ -196,7 +196,16 @@ impl Namespace {
     where
         F: FnOnce(Option<&Hit>) -> (Change, T),
     {
-        self.core.modify(&self.ns, key, change)
+        self.core.modify(&self.ns, key, true, change)
+    }
+
+    /// [`Namespace::modify`] of a change that could not be made before, because the object could
+    /// not be looked at. It was counted then, and is not counted again as a lookup.
+    pub fn modify_again<F, T>(&self, key: &[u8], change: F) -> Modify<F, T>
+    where
+        F: FnOnce(Option<&Hit>) -> (Change, T),
+    {
+        self.core.modify(&self.ns, key, false, change)
     }
 
     /// [`Namespace::modify`], reading from flash on this thread if need be.

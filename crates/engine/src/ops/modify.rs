@@ -109,6 +109,17 @@ struct Search {
     /// Where the index pointed, and which use of the segment that was.
     seen: Option<(Location, u64)>,
     tries: u8,
+    /// Its outcome counts as a hit or miss of its namespace.
+    counted: bool,
+}
+
+/// What is to be changed, and whether that is counted as a lookup.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    ns: &'a NamespaceState,
+    key: &'a [u8],
+    hash: u64,
+    counted: bool,
 }
 
 impl<F> ModifyRead<F> {
@@ -159,32 +170,37 @@ impl<F> ModifyRead<F> {
 }
 
 impl Core {
-    /// See [`Namespace::modify`](crate::Namespace::modify).
+    /// See [`Namespace::modify`](crate::Namespace::modify) and, where it is not `counted`,
+    /// [`Namespace::modify_again`](crate::Namespace::modify_again).
     pub(crate) fn modify<F, T>(
         self: &Arc<Self>,
         ns: &Arc<NamespaceState>,
         key: &[u8],
+        counted: bool,
         change: F,
     ) -> Modify<F, T>
     where
         F: FnOnce(Option<&Hit>) -> (Change, T),
     {
         let hash = self.hash(ns.id, key);
+        let wanted = Wanted { ns, key, hash, counted };
         let mut shard = self.shard(hash).lock_for(hash);
-        shard.count_request(hash);
+        if counted {
+            shard.count_request(hash);
+        }
         if let Some(entry) = shard.dram.get(hash, ns.id, key) {
             let found = Ok((entry.to_entry(), Tier::Dram));
-            return self.change(shard, ns, key, hash, found, change);
+            return self.change(shard, wanted, found, change);
         }
         let loading = self.progress.loading.load(Ordering::Acquire);
         let seen = self.seen(&shard, hash);
         if seen.is_none() && !loading {
-            return self.change(shard, ns, key, hash, Err(MissReason::Absent), change);
+            return self.change(shard, wanted, Err(MissReason::Absent), change);
         }
         drop(shard);
-        let search =
-            Search { core: self.clone(), ns: ns.clone(), key: key.into(), hash, seen, tries: 0 };
-        let lookup = get::look_up_uncounted(self, ns, key, hash);
+        let (core, ns) = (self.clone(), ns.clone());
+        let search = Search { core, ns, key: key.into(), hash, seen, tries: 0, counted };
+        let lookup = get::look_up_uncounted(self, &search.ns, key, hash);
         search.settle(lookup, change)
     }
 
@@ -200,9 +216,7 @@ impl Core {
     fn change<F, T>(
         self: &Arc<Self>,
         mut shard: MutexGuard<'_, Shard>,
-        ns: &NamespaceState,
-        key: &[u8],
-        hash: u64,
+        Wanted { ns, key, hash, counted }: Wanted<'_>,
         found: Result<(DramEntry, Tier), MissReason>,
         change: F,
     ) -> Modify<F, T>
@@ -213,7 +227,7 @@ impl Core {
         let found = self.alive(ns, found);
         let hit = found.as_ref().ok().map(|(entry, tier)| entry.hit(*tier));
         let (change, returned) = change(hit.as_ref());
-        if change != Change::Later {
+        if counted && change != Change::Later {
             match &found {
                 Ok((_, tier)) => ns.counters.hit(*tier),
                 Err(reason) => ns.counters.miss(*reason),
@@ -331,7 +345,7 @@ impl Search {
             let tier = found.as_ref().map_or(Tier::Dram, |hit| hit.tier);
             if let Some(entry) = shard.dram.peek(hash, self.ns.id, &self.key) {
                 let found = Ok((entry.to_entry(), tier));
-                return core.change(shard, &self.ns, &self.key, hash, found, change);
+                return core.change(shard, self.wanted(), found, change);
             }
             let loading = core.progress.loading.load(Ordering::Acquire);
             let seen = core.seen(&shard, hash);
@@ -344,7 +358,7 @@ impl Search {
                 _ => None,
             };
             if let Some(found) = found {
-                return core.change(shard, &self.ns, &self.key, hash, found, change);
+                return core.change(shard, self.wanted(), found, change);
             }
             drop(shard);
             coverage_mark!(ModifyOvertaken);
@@ -358,8 +372,14 @@ impl Search {
     }
 
     fn give_up<F, T>(self, reason: MissReason) -> Modify<F, T> {
-        self.ns.counters.miss(reason);
+        if self.counted {
+            self.ns.counters.miss(reason);
+        }
         Modify::Done(Err(reason))
+    }
+
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted { ns: &self.ns, key: &self.key, hash: self.hash, counted: self.counted }
     }
 
     /// An object on flash that the DRAM tier did not take.

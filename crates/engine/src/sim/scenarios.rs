@@ -6,12 +6,13 @@ use std::task::{Context, Waker};
 use super::plan::{Options, Setup, Size};
 use super::state::look_up;
 use super::world::{EPOCH, Life, World};
-use crate::api::{Hit, PutOptions, PutOutcome};
+use crate::api::{Hit, MissReason, PutOptions, PutOutcome};
 use crate::device::sim::{Crash, SimFaults};
 use crate::durability::backpressure::Backpressure;
 use crate::ops::get::Lookup;
 use crate::ops::modify::{Change, Changed, Modified, Modify};
 use crate::segment::SegmentState;
+use crate::sync::atomic::Ordering;
 use crate::version;
 
 /// The namespace "mutable".
@@ -153,6 +154,34 @@ fn change_while(meanwhile: impl Fn(&mut World, &mut Life)) -> (Option<Vec<u8>>, 
         }
         bytes = life.core.set.read_at(read.device(), read.offset(), read.len());
     }
+}
+
+#[test]
+fn a_change_that_comes_again_until_the_index_is_read_counts_once() {
+    let (_world, life) = world(1);
+    let (core, objects) = (&life.core, &life.namespaces[NS]);
+    let change = |found: Option<&Hit>| (Change::Value(b"new".to_vec().into()), found.is_some());
+    let counted = || {
+        let hash = core.hash(NS as u16, b"key");
+        let requests = core.shard(hash).lock().sketch.estimate(hash);
+        (core.stats().namespaces[NS].lookups(), requests)
+    };
+    core.progress.loading.store(true, Ordering::Release);
+    let first = objects.modify(b"key", change);
+    assert!(matches!(first, Modify::Done(Err(MissReason::Loading))));
+    assert_eq!(counted(), (1, 1));
+    for _ in 0..20 {
+        let again = objects.modify_again(b"key", change);
+        assert!(matches!(again, Modify::Done(Err(MissReason::Loading))));
+    }
+    assert_eq!(counted(), (1, 1));
+    core.progress.loading.store(false, Ordering::Release);
+    let Modify::Done(Ok(last)) = objects.modify_again(b"key", change) else {
+        panic!("nobody has to wait")
+    };
+    assert!(!last.returned && matches!(last.changed, Changed::Put(PutOutcome::Stored { .. })));
+    // A put counts too, as a request and as no lookup.
+    assert_eq!(counted(), (1, 2));
 }
 
 #[test]

@@ -20,15 +20,37 @@ pub(super) fn begin<G: Fn(usize) -> bool>(
     if reactor_state.front_end.says_loading() {
         return Modify::Done(Err(MissReason::Loading));
     }
+    let change = decide(reactor_state, operation, grants);
+    reactor_state.front_end.store.objects.modify(&operation.key, change)
+}
+
+/// Comes again with one that could not be carried out. It is counted already.
+pub(super) fn begin_again(
+    reactor_state: &Rc<MemcacheReactorState>,
+    operation: &Rc<Operation<'static>>,
+) -> Modify<impl FnOnce(Option<&Hit>) -> (Change, FoundBefore) + use<>, FoundBefore> {
+    #[cfg(test)]
+    if reactor_state.front_end.says_loading() {
+        return Modify::Done(Err(MissReason::Loading));
+    }
+    let change = decide(reactor_state, operation, |_| true);
+    reactor_state.front_end.store.objects.modify_again(&operation.key, change)
+}
+
+/// What decides on the change.
+fn decide<G: Fn(usize) -> bool>(
+    reactor_state: &Rc<MemcacheReactorState>,
+    operation: &Rc<Operation<'static>>,
+    grants: G,
+) -> impl FnOnce(Option<&Hit>) -> (Change, FoundBefore) + use<G> {
     let (front_end, shared) = (reactor_state.front_end.clone(), operation.clone());
-    let change = move |found: Option<&Hit>| {
+    move |found: Option<&Hit>| {
         let answered = found.filter(|_| matches!(shared.action, Action::Get(_)));
         match answered.is_none_or(|hit| grants(hit.value.len())) {
             true => front_end.store.change(&shared.key, &shared.action, found),
             false => (Change::Later, FoundBefore::without_room()),
         }
-    };
-    reactor_state.front_end.store.objects.modify(&operation.key, change)
+    }
 }
 
 /// Carries a read-modify-write out, with the reads that it needs.

@@ -10,7 +10,7 @@ use afterglow_memcache::{Action, Operation, Outcome};
 
 use super::answers::Slot;
 use super::delete::{is_blind_delete, remove_unseen, removes_unseen};
-use super::driving::{begin, drive};
+use super::driving::{begin, begin_again, drive};
 use super::joining::settle;
 use super::metering;
 use super::outgoing::Outgoing;
@@ -21,10 +21,13 @@ use super::store::{FoundBefore, mode};
 use crate::hotkeys::Seen;
 use crate::metrics::Path;
 
-/// While the index is still loading, a read-modify-write is tried again after this long.
+/// While the index is still loading, a read-modify-write is tried again after this long, and then
+/// after twice as long each time.
 pub(super) const LOADING_PAUSE: Duration = Duration::from_millis(2);
-/// How often it is tried again. Reads do not wait, they miss.
-pub(super) const LOADING_TRIES: u32 = 2500;
+/// So often the pause is doubled.
+const LOADING_DOUBLINGS: u32 = 5;
+/// How often it is tried again: five seconds in all. Reads do not wait, they miss.
+pub(super) const LOADING_TRIES: u32 = 82;
 
 impl MemcacheSession {
     /// A read-modify-write.
@@ -94,12 +97,13 @@ pub(super) async fn change<F>(
     F: FnOnce(Option<&Hit>) -> (Change, FoundBefore),
 {
     let mut outcome = drive(&reactor_state, modify).await;
-    for _ in 0..LOADING_TRIES {
+    for tried in 0..LOADING_TRIES {
         if !matches!(outcome, Err(MissReason::Loading | MissReason::Moved | MissReason::Busy)) {
             break;
         }
-        compio::time::sleep(reactor_state.front_end.loading_pause).await;
-        outcome = drive(&reactor_state, begin(&reactor_state, &operation, |_| true)).await;
+        let pause = reactor_state.front_end.loading_pause * (1 << tried.min(LOADING_DOUBLINGS));
+        compio::time::sleep(pause).await;
+        outcome = drive(&reactor_state, begin_again(&reactor_state, &operation)).await;
     }
     let (mut shown, mut is_settled) = (None, false);
     if let Ok(modified) = &outcome

@@ -71,6 +71,20 @@ fn what_the_index_does_not_tell_of_in_time_is_gone_when_it_was_to_be_changed() {
 }
 
 #[test]
+fn a_change_that_waits_for_the_index_looks_seldom() {
+    const MANY: u32 = 1 << 20;
+    let opened = Opened::new(1);
+    let mut client = connect(&opened.front_end);
+    opened.slow.fail(false);
+    let front_end = &opened.front_end.front_end;
+    front_end.loading.store(MANY, Ordering::Release);
+    client.send("incr cold0 1\r\n");
+    assert_eq!(client.line(), "SERVER_ERROR out of memory storing object");
+    let looks = MANY - front_end.loading.swap(0, Ordering::AcqRel);
+    assert!((20..=100).contains(&looks), "{looks} looks in five seconds");
+}
+
+#[test]
 fn reads_that_change_are_counted_by_where_their_object_was() {
     let opened = Opened::new(2);
     let front_end = opened.front_end.front_end.clone();
