@@ -199,6 +199,8 @@ fn settings_of_the_memcache_front_end_that_cannot_be_meant_are_refused() {
         ("memcache-item-size = \"10B\"", "at least"),
         ("memcache-buffers = \"200MiB\"", "more than half of --memory"),
         ("memcache-connections = 0", "1 to 1048576"),
+        ("memcache-idle-timeout = \"0s\"", "`off`"),
+        ("memcache-idle-timeout = \"999ms\"", "at least 1s"),
         ("memcache-durability = \"later\"", "`write-through`"),
         (
             "cql = \"127.0.0.1:9\"\nbackend = \"db\"\nmemcache = \"127.0.0.1:9\"",

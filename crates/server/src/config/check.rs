@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, HashSet},
     fmt,
     net::SocketAddr,
+    time::Duration,
 };
 
 use crate::ring_link::Secrets;
@@ -139,11 +140,14 @@ fn memcache(config: &Config, wrong: &mut Wrong<'_>) {
             format!("{memcache} is the address of the CQL front end already: choose another port"),
         );
     }
-    if config.memcache_idle_timeout.is_some_and(|timeout| timeout.get().is_zero()) {
+    if let Some(timeout) = config.memcache_idle_timeout
+        && timeout.get() < LEAST_IDLE_TIMEOUT
+    {
         wrong(
             "memcache-idle-timeout",
-            "with 0 every connection would be closed as soon as it waits: write `off` for no limit"
-                .into(),
+            format!(
+                "with {timeout} connections would be closed as soon as they wait: write at least 1s, or `off` for no limit"
+            ),
         );
     }
     if config.memcache_item_size > MAX_ITEM {
@@ -166,6 +170,8 @@ fn memcache(config: &Config, wrong: &mut Wrong<'_>) {
     }
 }
 
+/// Connections are looked at once a second.
+const LEAST_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Largest object there can be, its value in parts.
 pub const MAX_ITEM: Size = Size::mib(64);
 /// Smallest limit on objects that makes sense.

@@ -199,8 +199,8 @@ const OTHERS: &[SettingKey] = &[
         shape: Shape::Text,
         value_name: "DURATION",
         example: "5m",
-        help: "Close connections of the memcached front end that send nothing for this long. off \
-               means never",
+        help: "Close connections of the memcached front end that send nothing for this long, at \
+               least 1s. off means never",
         live: true,
         set: |c, v| put_unless("off", &mut c.memcache_idle_timeout, &v[0]),
         get: |c| {

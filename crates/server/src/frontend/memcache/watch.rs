@@ -58,10 +58,9 @@ pub(super) fn look(reactor_state: &MemcacheReactorState, now: u64) {
         }
         // One that sends a value, or takes one, is not idle as long as bytes move.
         let still = rested.min(now.saturating_sub(info.moved.get()));
-        let idle = front_end
-            .limits
-            .idle_timeout()
-            .is_some_and(|timeout| info.answers.is_complete() && still >= timeout.as_secs());
+        let idle = front_end.limits.idle_timeout().is_some_and(|timeout| {
+            info.answers.is_complete() && Duration::from_secs(still) >= timeout
+        });
         let wanted = dump_wanted && info.dump.borrow().strong_count() > 0
             || watch_wanted && info.watching.get();
         let in_the_way = info.answers.holds_what_is_short() && stands_still(&info, now, patience);

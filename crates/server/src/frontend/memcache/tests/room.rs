@@ -285,3 +285,22 @@ fn who_is_in_the_middle_of_a_value_is_idle_only_once_no_byte_comes() {
     assert!(!look(4), "bytes came four seconds ago");
     assert!(look(5));
 }
+
+#[test]
+fn a_time_to_be_idle_that_is_no_whole_second_is_not_cut_short() {
+    let mut large = Large::unopened(Durability::WriteBack);
+    large.idle = Some(Duration::from_millis(1_500));
+    large.start();
+    let mut client = large.connect();
+    client.send("mn\r\n");
+    assert_eq!(client.line(), "MN");
+    let look = |later: u64| {
+        ask(&large, move |state| {
+            let info = only(state);
+            watch::look(state, info.moved.get().max(info.last_request.get()) + later);
+            info.cut.get().is_some()
+        })
+    };
+    assert!(!look(1));
+    assert!(look(2));
+}
