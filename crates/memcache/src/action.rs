@@ -102,6 +102,12 @@ pub struct Store<'a> {
 }
 
 impl Store<'_> {
+    /// The same without the bytes of the value: only how many they are.
+    #[must_use]
+    pub fn without_value(&self) -> Store<'static> {
+        Store { value: Cow::Borrowed(&[]), in_parts: Some(self.len()), ..*self }
+    }
+
     /// Length of the value that is stored.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -123,6 +123,20 @@ pub struct Operation<'a> {
 }
 
 impl Operation<'_> {
+    /// The same, owning all it says but for the value that it stores.
+    #[must_use]
+    pub fn without_value(&self) -> Operation<'static> {
+        let action = match &self.action {
+            Action::Store(store) => Action::Store(store.without_value()),
+            other => other.clone().into_owned(),
+        };
+        Operation {
+            key: Cow::Owned(self.key.to_vec()),
+            action,
+            reply: self.reply.clone().into_owned(),
+        }
+    }
+
     /// The same, owning all it says.
     #[must_use]
     pub fn into_owned(self) -> Operation<'static> {

@@ -17,7 +17,6 @@ use crate::metrics::Path;
 impl MemcacheSession {
     /// A store of the mode `set`.
     pub(super) fn set(&mut self, operation: &Operation<'_>) -> Performed {
-        let Action::Store(store) = &operation.action else { unreachable!("the caller looked") };
         if self.answers.conflicts(&operation.key, true) {
             return Performed::Blocked;
         }
@@ -34,10 +33,10 @@ impl MemcacheSession {
                 self.at_once.add(Path::Write);
             }
             later @ Ack::Later(_) => {
-                // Until it is answered its value is held.
-                let slot = self.answers.reserve(&operation.key, true, store.value.len());
+                // The cache has the value: it is not held for the answer, however long that takes.
+                let slot = self.answers.reserve(&operation.key, true, 0);
                 let (reactor_state, operation) =
-                    (self.reactor_state.clone(), operation.clone().into_owned());
+                    (self.reactor_state.clone(), operation.without_value());
                 let received = self.received;
                 compio::runtime::spawn(async move {
                     finish(reactor_state, &operation, later, told, slot, received).await;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
+use super::super::budget::FREE;
 use super::super::joining;
 use super::super::parts;
 use super::super::reactor_state::STALL;
@@ -303,4 +304,32 @@ fn a_time_to_be_idle_that_is_no_whole_second_is_not_cut_short() {
     };
     assert!(!look(1));
     assert!(look(2));
+}
+
+#[test]
+fn what_waits_to_be_durable_holds_no_value() {
+    const LEN: usize = 20_000;
+    let large = Large::new(Durability::Synced);
+    let (_, front_end, reactors) = large.open.as_ref().unwrap();
+    let front_end = front_end.front_end.clone();
+    let (stored, waiting, used) = reactors
+        .block_on(0, move || async move {
+            let reactor_state = MemcacheReactorState::of(&front_end);
+            let answers = answers::Answers::new(reactor_state.budget.share(), 0);
+            let mut session = MemcacheSession::new(reactor_state.clone(), answers.clone());
+            let mut store = |n| {
+                let line = format!("set k{n} 0 0 {LEN}\r\n{}\r\n", "x".repeat(LEN));
+                let mut decoder = Decoder::new(1 << 15, false);
+                let Decoded::Request(_, request) = decoder.next(line.as_bytes()) else {
+                    panic!("not a request: {line}");
+                };
+                matches!(session.perform(request), Performed::Done)
+            };
+            let stored = (0..100).take_while(|n| store(*n)).count();
+            (stored, !answers.is_complete(), reactor_state.budget.used())
+        })
+        .expect("the reactor runs");
+    assert!(stored * LEN > 2 * FREE, "no test: {stored} are stored");
+    assert!(waiting, "nothing waits: no test");
+    assert_eq!(used, 0, "bytes of values that the cache has");
 }
