@@ -145,6 +145,7 @@ HISTORIES = {
         "memcache::tests::clocks",
         "memcache::tests::hold_ups",
         "memcache::tests::large",
+        "memcache::tests::rejoin",
         "memcache::tests::room",
         "reactor::tests::who_yields",
         "ring_link::crowd::tests",

@@ -72,7 +72,7 @@ pub fn run(mut config: Config, logging: &Logging, reload: &Reload<'_>) -> Result
     let _ = opened.set(Arc::downgrade(&cache));
     let policies = Arc::new(LivePolicies::new(config.table_policy.clone()));
     let opened = FrontEnds::open(&config, entrances, &cache, &policies, &metrics, &reactors)
-        .and_then(|front_ends| Ok((front_ends, watch(&notifier, &reactors)?)));
+        .and_then(|front_ends| watch(front_ends, &notifier, &reactors));
     let (front_ends, watchdog) = match opened {
         Ok(opened) => opened,
         Err(error) => {
@@ -223,8 +223,15 @@ impl Operated for Commands {
     }
 }
 
-fn watch(notifier: &Notifier, reactors: &Reactors) -> Result<Watchdog, ServeError> {
-    Watchdog::start(notifier, reactors).map_err(ServeError::Watchdog)
+/// What is left to do once the front ends are open, as far as it can fail.
+fn watch(
+    mut front_ends: FrontEnds,
+    notifier: &Notifier,
+    reactors: &Reactors,
+) -> Result<(FrontEnds, Watchdog), ServeError> {
+    let watchdog = Watchdog::start(notifier, reactors).map_err(ServeError::Watchdog)?;
+    front_ends.serve()?;
+    Ok((front_ends, watchdog))
 }
 
 /// Reloads at each signal that asks for it, until one says to stop; that one's name.

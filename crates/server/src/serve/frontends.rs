@@ -114,6 +114,12 @@ impl FrontEnds {
         Ok(FrontEnds { cql, memcache, secrets, tls })
     }
 
+    /// Everything has started: from now on the memcached front end tells the next start that it
+    /// served.
+    pub(super) fn serve(&mut self) -> Result<(), ServeError> {
+        self.memcache.as_mut().map_or(Ok(()), |memcache| Ok(memcache.give_signs_of_life()?))
+    }
+
     /// Where they listen, by front end.
     pub(super) fn addresses(&self) -> Vec<(&'static str, String)> {
         let mut all = Vec::new();

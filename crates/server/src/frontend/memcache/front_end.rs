@@ -91,8 +91,8 @@ impl Sockets {
 pub struct MemcacheFrontEnd {
     pub(super) front_end: Arc<MemcacheShared>,
     listeners: Vec<Listener>,
-    /// There while it is open, if the next start is to know when that was.
-    _alive: Option<SignsOfLife>,
+    /// There while it serves, if the next start is to know when that was.
+    alive: Option<SignsOfLife>,
     address: Option<SocketAddr>,
 }
 
@@ -151,10 +151,9 @@ impl MemcacheFrontEnd {
         let counted = (config.max_item, config.parting.above);
         let store = Store::open((objects, parts), &config.data_dir, counted);
         let store = store.map_err(MemcacheFrontEndError::Flush)?;
-        let alive = match config.rejoin_grace {
-            Some(grace) => Some(rejoin(&config.data_dir, grace, cache, &store)?),
-            None => None,
-        };
+        if let Some(grace) = config.rejoin_grace {
+            rejoin(&config.data_dir, grace, cache, &store)?;
+        }
         let front_end = Arc::new(MemcacheShared {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             reactors: reactors.clone(),
@@ -178,7 +177,7 @@ impl MemcacheFrontEnd {
             config,
         });
         let mut opened =
-            MemcacheFrontEnd { listeners: Vec::new(), _alive: alive, address: None, front_end };
+            MemcacheFrontEnd { listeners: Vec::new(), alive: None, address: None, front_end };
         opened.front_end.config.metrics.announce("memcache");
         opened.listen(sockets);
         opened.expose();
@@ -188,6 +187,21 @@ impl MemcacheFrontEnd {
             reactors.spawn_on(reactor, move || watch(front_end));
         }
         Ok(opened)
+    }
+
+    /// The server serves: gives signs of life from now on, if the next start is to know for how
+    /// long it was down. A start that fails gives none. Otherwise a server that starts again and
+    /// again would seem to have been down for a moment, however long it served nobody.
+    ///
+    /// # Errors
+    /// [`MemcacheFrontEndError::Alive`].
+    pub fn give_signs_of_life(&mut self) -> Result<(), MemcacheFrontEndError> {
+        let config = &self.front_end.config;
+        if let Some(grace) = config.rejoin_grace {
+            let signs = SignsOfLife::start(&config.data_dir, grace);
+            self.alive = Some(signs.map_err(MemcacheFrontEndError::Alive)?);
+        }
+        Ok(())
     }
 
     fn listen(&mut self, sockets: Sockets) {
@@ -302,13 +316,13 @@ impl MemcacheFrontEnd {
 }
 
 /// Drops everything if the server was down for longer than `grace`. This comes before the first
-/// sign of life: if the process dies in between, the next start decides again.
+/// sign of life: if the process dies in between, or cannot serve, the next start decides again.
 fn rejoin(
     data_dir: &Path,
     grace: Duration,
     cache: &Cache,
     store: &Store,
-) -> Result<SignsOfLife, MemcacheFrontEndError> {
+) -> Result<(), MemcacheFrontEndError> {
     let down = away(data_dir).map_err(MemcacheFrontEndError::Alive)?;
     let (is_new, shown) = (cache.opening().is_empty(), Span::new(grace));
     match down {
@@ -328,5 +342,5 @@ fn rejoin(
     if !is_new && !down.is_within(grace) {
         store.objects.clear();
     }
-    SignsOfLife::start(data_dir, grace).map_err(MemcacheFrontEndError::Alive)
+    Ok(())
 }

@@ -34,6 +34,7 @@ mod dumps;
 mod hold_ups;
 mod large;
 mod one_write;
+mod rejoin;
 mod removals;
 mod room;
 mod watches;
