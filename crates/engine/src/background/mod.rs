@@ -30,6 +30,7 @@ mod growth;
 mod load;
 mod parts;
 mod reclaim;
+mod regaining;
 mod state;
 mod writes;
 
@@ -82,6 +83,7 @@ impl Background {
         self.step_through(now, out);
         self.step_reclaim(out);
         self.step_forgetting();
+        self.step_regaining();
         self.step_load(out);
         self.step_growth();
         self.step_compaction(now);
@@ -141,6 +143,7 @@ impl Background {
             || self.reclaim.is_some()
             || self.checkpoint.is_running()
             || self.compaction.run.is_some()
+            || self.regaining.is_running()
             || self.close.is_running()
     }
 

@@ -9,7 +9,6 @@ use std::io;
 
 use super::parts::reclaim::{Reclaim, ReclaimIo};
 use super::state::bytes;
-use super::writes::each_copy_in;
 use super::{Background, Purpose};
 use crate::api::DropReason;
 use crate::core::Core;
@@ -21,9 +20,11 @@ use crate::format::{BLOCK, UNIT};
 use crate::index::Location;
 use crate::segment::{Object, SegmentState, StreamId};
 use crate::shard::Shard;
-use crate::tier::NOWHERE;
 use crate::tier::admission::Admission;
+use crate::tier::{DramEntry, EntryState, NOWHERE};
 
+/// Objects in DRAM looked at in one turn at a shard's lock.
+const VISITED: usize = 4096;
 /// Records examined per step.
 const PER_STEP: usize = 2048;
 /// Chunks of memory that reads of records to be reinserted may take, one long record apart.
@@ -394,4 +395,27 @@ fn location(segment: u32, entry: &FooterEntry) -> Location {
 
 fn is_alive(core: &Core, meta: &Meta) -> bool {
     core.namespaces.by_id(meta.ns).is_some_and(|ns| core.why_dead(&ns, meta).is_none())
+}
+
+/// Has `found` look at every object that DRAM holds a copy of from this segment, under its shard's
+/// lock, some at a time.
+fn each_copy_in(
+    core: &Core,
+    segment: u32,
+    mut found: impl FnMut(&mut Shard, &DramEntry, Location),
+) {
+    for slot in &core.shards {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            let mut shard = slot.lock();
+            let mut copies = Vec::new();
+            next = shard.dram.visit(from, VISITED, |object| match object.state {
+                EntryState::Clean(at) if at != NOWHERE && at.segment == segment => {
+                    copies.push((object.to_entry(), at));
+                }
+                _ => {}
+            });
+            copies.iter().for_each(|(entry, at)| found(&mut shard, entry, *at));
+        }
+    }
 }

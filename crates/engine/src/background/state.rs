@@ -16,6 +16,7 @@ use super::parts::forgetting::FORGET_ABOVE;
 use super::parts::forgetting::Forgetting;
 use super::parts::load::{Load, LoadIo};
 use super::parts::reclaim::{Reclaim, ReclaimIo};
+use super::parts::regaining::Regaining;
 use crate::config::Config;
 use crate::core::Core;
 use crate::device::{DeviceId, Io, IoKind, IoOutput};
@@ -90,6 +91,7 @@ pub struct Background {
     pub(super) credit: Credit,
     pub(super) reclaim: Option<Reclaim>,
     pub(super) forgetting: Forgetting,
+    pub(super) regaining: Regaining,
     pub(super) load: Option<Load>,
     pub(super) checkpoint: Checkpoints,
     pub(super) compaction: Compaction,
@@ -133,6 +135,7 @@ impl Background {
             credit,
             reclaim: None,
             forgetting: Forgetting::new(forget_above(config)),
+            regaining: Regaining::default(),
             load,
             checkpoint,
             compaction,

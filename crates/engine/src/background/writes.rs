@@ -4,14 +4,12 @@ use std::io;
 
 use super::state::{TRY_AGAIN, tell_time};
 use super::{Background, Purpose};
-use crate::api::{DropReason, RefuseReason};
-use crate::core::Core;
+use crate::api::RefuseReason;
 use crate::device::{Io, IoKind, WriteBuf};
 use crate::geometry::FEW_IN_FLIGHT;
-use crate::index::Location;
 use crate::segment::{SegmentState, WriteJob};
 use crate::shard::Shard;
-use crate::tier::{DramEntry, DramObject, EntryState, NOWHERE};
+use crate::tier::{DramEntry, DramObject};
 
 /// Age at which a dirty object is copied, in milliseconds, counted from the first change that flash
 /// does not have. An object that changes all the time is copied once in this time, and at most
@@ -26,8 +24,6 @@ const BATCH: usize = 32;
 const BATCH_BYTES: usize = 256 << 10;
 /// Turns per shard and step.
 const TURNS: usize = 64;
-/// Objects in DRAM looked at in one turn at a shard's lock.
-const VISITED: usize = 4096;
 /// Writes in flight to a single device: few, so that reads go first. Several devices have
 /// [`FEW_IN_FLIGHT`] each, so that one that does not answer holds little memory.
 const WRITES_IN_FLIGHT: u32 = 4;
@@ -109,7 +105,9 @@ impl Background {
     /// Gives a retired segment back once writing goes on: after an outage of the device none of
     /// them is bad.
     fn try_retired(&mut self, now: u64) {
-        if now < self.try_again_at || self.close.is_running() {
+        // Objects may still count as copied to one of them.
+        let copied = self.regaining.is_running();
+        if now < self.try_again_at || copied || self.close.is_running() {
             return;
         }
         let table = &self.core.table;
@@ -197,44 +195,8 @@ impl Background {
             device.lengthen_pause();
         }
         core.totals.segments_retired.inc();
-        let lost =
-            u64::from(core.table.live(segment)).saturating_sub(dirty_copies_in(&core, segment));
-        core.totals.dropped(DropReason::WriteFailed, lost);
+        self.regaining.add(segment, core.table.live(segment).into());
         tracing::warn!(segment, %error, "writing failed: the segment is retired and tried again later");
-    }
-}
-
-/// Makes what DRAM holds of a segment that was just retired dirty again; how many objects. Reads
-/// and puts that see the segment as it was before end under their shard's lock, so before this
-/// function takes that lock. Later ones see that it is retired.
-fn dirty_copies_in(core: &Core, segment: u32) -> u64 {
-    let mut count = 0;
-    each_copy_in(core, segment, |shard, entry, _| {
-        count += u64::from(shard.dram.mark_dirty(entry.hash, entry.version));
-    });
-    count
-}
-
-/// Has `found` look at every object that DRAM holds a copy of from this segment, under its shard's
-/// lock, some at a time.
-pub(super) fn each_copy_in(
-    core: &Core,
-    segment: u32,
-    mut found: impl FnMut(&mut Shard, &DramEntry, Location),
-) {
-    for slot in &core.shards {
-        let mut next = Some(0);
-        while let Some(from) = next {
-            let mut shard = slot.lock();
-            let mut copies = Vec::new();
-            next = shard.dram.visit(from, VISITED, |object| match object.state {
-                EntryState::Clean(at) if at != NOWHERE && at.segment == segment => {
-                    copies.push((object.to_entry(), at));
-                }
-                _ => {}
-            });
-            copies.iter().for_each(|(entry, at)| found(&mut shard, entry, *at));
-        }
     }
 }
 
@@ -251,6 +213,7 @@ fn batch<'a>(dirty: impl Iterator<Item = DramObject<'a>>) -> Vec<DramEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tier::EntryState;
 
     fn sizes(objects: &[usize]) -> Vec<usize> {
         let entry = |&len: &usize| DramEntry {

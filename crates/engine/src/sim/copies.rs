@@ -5,7 +5,7 @@ use super::openings::checkpoint;
 use super::plan::{Setup, Size};
 use super::scenarios::{NS, copy_to_segment, crash, get, pass, put, put_first_in_segment, world};
 use super::world::{Life, World};
-use crate::api::MissReason;
+use crate::api::{DropReason, MissReason};
 use crate::device::sim::{Crash, SimFaults, SimIo};
 use crate::ops::get::Lookup;
 use crate::segment::SegmentState;
@@ -95,6 +95,39 @@ fn what_a_failed_write_leaves_in_dram_alone_is_written_again() {
         let lost = objects.iter().filter(|key| get(&life, key).is_none()).count();
         assert_eq!(lost, 0, "stop: {stop}");
     }
+}
+
+/// A step looks through a part of DRAM: the thread that writes is held up by no more.
+#[test]
+fn what_a_failed_write_leaves_in_dram_alone_is_found_a_part_at_a_time() {
+    let dirty = |life: &Life| {
+        life.core.shards.iter().map(|shard| shard.lock().dram.dirty_len()).sum::<usize>()
+    };
+    let (mut world, mut life) = world(1);
+    let objects = keys("object", 100);
+    put_all(&life, &objects, &[7; 100]);
+    world.machine.set_faults(SimFaults { write_error: 1.0, ..SimFaults::none() });
+    while life.core.stats().totals.segments_retired == 0 {
+        pass(&mut world, &mut life, 1);
+    }
+    world.machine.set_faults(SimFaults::none());
+    assert_eq!(dirty(&life), 0, "all were copied to the segment, and none is looked for yet");
+    let (mut most, mut before) = (0, 0);
+    for _ in 0..objects.len() {
+        assert_eq!(life.core.table.in_state(SegmentState::Retired).count(), 1, "it is not in use");
+        world.turn(&mut life);
+        let now = dirty(&life);
+        most = most.max(now - before);
+        before = now;
+        if now == objects.len() {
+            break;
+        }
+    }
+    assert_eq!(before, objects.len(), "all are found");
+    assert!((1..objects.len() / 2).contains(&most), "{most} in one step");
+    pass(&mut world, &mut life, IN_TIME);
+    assert_eq!(not_on_flash(&world, &life, &objects), 0, "{:?}", life.core.stats());
+    assert_eq!(life.core.totals.dropped_for(DropReason::WriteFailed), 0);
 }
 
 /// The pause behind failed writes grows with each, for as long as nothing else comes: a write that

@@ -10,3 +10,4 @@ pub(super) mod flushes;
 pub(super) mod forgetting;
 pub(super) mod load;
 pub(super) mod reclaim;
+pub(super) mod regaining;
