@@ -470,9 +470,11 @@ impl Run {
 
     /// The wall clock is set, or the machine sleeps for so long.
     fn set_clock(&mut self, life: &Life, by: i32) {
+        // The cache looks at the clock more often than that happens. Only a clock that is set back
+        // to the very second of the last look, after a sleep, passes for one that stood still.
+        let behind = life.core.time.behind();
         if by > 0 && self.world.random.below(2) == 0 {
-            // The cache looks at the clock more often than it sleeps.
-            if life.core.time.behind() > 0 {
+            if behind > 0 {
                 reach(Path::SleptBehind);
             }
             return self.world.clock.sleep(by as u64 * 1_000);
