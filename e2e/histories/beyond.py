@@ -1,5 +1,6 @@
-"""A member of a ring whose clock is far beyond the bound: `make history-drift BEYOND=1`. It must have
-no lease and say so, and the others go on without it.
+"""A member of a ring whose clock is far beyond the bound: `make history-drift BEYOND=1`.
+
+It must have no lease and say so, and the others go on without it.
 """
 
 from afterglow_e2e.process import Failure, poll

@@ -84,16 +84,18 @@ pub struct Unknown {
 
 impl Statement {
     /// Tables that it names without their keyspace, as folded: they are those of the session's.
-    /// What is not understood names none.
     pub fn unqualified_tables(&self) -> impl Iterator<Item = &str> {
-        let (one, batch): (Option<&TableName>, &[Modification]) = match self {
-            Statement::Select(select) => (Some(&select.table), &[]),
-            Statement::Modification(modification) => (Some(&modification.table), &[]),
-            Statement::Truncate(table) => (Some(table), &[]),
-            Statement::Batch(batch) => (None, &batch.modifications),
-            _ => (None, &[]),
+        let (one, batch, unknown): (Option<&TableName>, &[Modification], &[TableName]) = match self
+        {
+            Statement::Select(select) => (Some(&select.table), &[], &[]),
+            Statement::Modification(modification) => (Some(&modification.table), &[], &[]),
+            Statement::Truncate(table) => (Some(table), &[], &[]),
+            Statement::Batch(batch) => (None, &batch.modifications, &[]),
+            Statement::Unknown(unknown) => (None, &[], &unknown.tables),
+            _ => (None, &[], &[]),
         };
-        let all = one.into_iter().chain(batch.iter().map(|modification| &modification.table));
+        let of_batch = batch.iter().map(|modification| &modification.table);
+        let all = one.into_iter().chain(of_batch).chain(unknown);
         all.filter(|table| table.keyspace.is_none()).map(|table| &*table.name)
     }
 }

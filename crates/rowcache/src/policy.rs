@@ -55,6 +55,11 @@ impl Resolved {
         self.policies.generation()
     }
 
+    /// Whether rows of a table of this name may be cached.
+    pub(crate) fn may_cache(&self, keyspace: &str, table: &str) -> bool {
+        self.policies.policy(keyspace, table).1 != Policy::Off
+    }
+
     /// The policy of a table, with the generation it is of.
     pub(crate) fn of(&self, table: &TableSchema) -> (u64, Policy) {
         let generation = self.policies.generation();

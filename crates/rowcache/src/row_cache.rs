@@ -162,6 +162,11 @@ impl<W> RowCache<W> {
         self.shards.get_or_init(|| Shards::new(count))
     }
 
+    /// Whether rows of a table of this name may be cached, by the present policies.
+    pub fn may_cache(&self, keyspace: &str, table: &str) -> bool {
+        self.policies.may_cache(keyspace, table)
+    }
+
     /// Where several instances share the tables: the policies of this generation are those of all
     /// of them. `None`: it is not known of any. Under other policies nothing is served or filled.
     pub fn agree(&self, generation: Option<u64>) {

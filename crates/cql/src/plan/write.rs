@@ -49,6 +49,22 @@ impl WritePlan {
             + weight::list(&self.plain, PlainWrite::weight)
     }
 
+    /// The same statement, where it may also be what `other` was planned as: in another keyspace.
+    /// It touches what either does. No cached row follows it, and it is not sent again.
+    #[must_use]
+    pub fn or(mut self, other: WritePlan) -> WritePlan {
+        for target in other.targets {
+            if !self.targets.contains(&target) {
+                self.targets.push(target);
+            }
+        }
+        self.conditional |= other.conditional;
+        self.counter |= other.counter;
+        self.parted |= other.parted;
+        (self.update, self.plain) = (None, Vec::new());
+        self
+    }
+
     pub(super) fn new(kind: WriteKind, targets: Vec<Target>) -> WritePlan {
         WritePlan {
             kind,

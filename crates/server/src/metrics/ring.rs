@@ -44,6 +44,9 @@ pub struct RingFigures {
     pub unowned: u64,
     /// The settings of this instance are not those of the ring: it caches nothing.
     pub settings_differ: bool,
+    /// The clock of this instance does not run like those of most members.
+    #[serde(default)]
+    pub own_clock_drifts: bool,
     /// The database refuses to change the ring's map: nobody joins or leaves, and nobody gets the
     /// rows of who dies.
     #[serde(default)]
@@ -84,9 +87,11 @@ impl RingFigures {
         self.members.iter().filter(|member| member.linked == Some(false)).count()
     }
 
-    /// Members whose clocks do not run like those of others; this instance may be one.
+    /// Instances whose clocks do not run like those of others. This one may be among them, also
+    /// where the others have put it out for that.
     pub fn drifting(&self) -> usize {
-        self.members.iter().filter(|member| member.clock_drifts).count()
+        let members = self.members.iter().filter(|member| member.clock_drifts).count();
+        members.max(usize::from(self.own_clock_drifts))
     }
 
     /// Adds counts to the text; no address is among them.
@@ -123,7 +128,29 @@ impl RingFigures {
         out.single("afterglow_ring_changes_refused", Kind::Gauge, help, refused);
         let help = "Other members of the ring to which this instance has no link.";
         out.single("afterglow_ring_members_unlinked", Kind::Gauge, help, self.unlinked());
-        let help = "Members of the ring whose clocks do not run like that of this instance: each denies the other a lease.";
+        let help = "Instances of the ring whose clocks do not run like those of others, this one among them: they get no lease.";
         out.single("afterglow_ring_clocks_drifting", Kind::Gauge, help, self.drifting());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_drifts_is_counted_also_where_its_instance_is_no_member() {
+        let member = |id: &str, clock_drifts| RingMemberFigures {
+            id: id.into(),
+            clock_drifts,
+            ..Default::default()
+        };
+        let drifting = |own_clock_drifts, members: &[RingMemberFigures]| {
+            let (me, members) = ("me".into(), members.to_vec());
+            RingFigures { me, own_clock_drifts, members, ..Default::default() }.drifting()
+        };
+        assert_eq!(drifting(false, &[member("me", false), member("a", false)]), 0);
+        assert_eq!(drifting(false, &[member("me", false), member("a", true)]), 1);
+        assert_eq!(drifting(true, &[member("me", true), member("a", false)]), 1, "once");
+        assert_eq!(drifting(true, &[member("a", false), member("b", false)]), 1, "it was put out");
     }
 }

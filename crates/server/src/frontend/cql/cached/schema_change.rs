@@ -53,24 +53,60 @@ pub(super) fn weaken_replicated(shared: &CachedState, change: &SchemaChange<'_>,
 
 /// What was dropped may be made again, with the columns that it had. A node that has heard of
 /// neither coordinates all the same, and shows rows of before: what it answers has the right form.
-/// So fills of whatever has the name next are not believed for long. In a ring each member hears of
-/// the change itself.
-pub(super) fn weaken_dropped(shared: &CachedState, change: &SchemaChange<'_>, newest: &Index) {
+/// So fills of whatever has the name next are not believed for long, where a policy caches it.
+/// `known`: the last snapshot. One that comes before the event shows what is gone: see
+/// [`weaken_gone`].
+///
+/// In a ring each member hears of the change itself.
+pub(super) fn weaken_dropped(
+    shared: &CachedState,
+    change: &SchemaChange<'_>,
+    (known, newest): (&Schema, &Index),
+) {
     if change.change != "DROPPED" {
         return;
     }
-    let mut tables = WriteScope::default();
+    let mut weak = WriteScope::default();
     match change.target {
-        SchemaTarget::Table(name) => {
+        SchemaTarget::Table(name) if shared.cache.may_cache(change.keyspace, name) => {
             let (keyspace, table) = (change.keyspace.to_owned(), name.to_owned());
-            tables.add_target(&Target::Table { keyspace, table, id: None }, &|_| None, newest);
+            weak.add_target(&Target::Table { keyspace, table, id: None }, &|_| None, newest);
         }
-        SchemaTarget::Keyspace => tables.add_tables_of(change.keyspace, newest),
-        _ => return,
+        // Rows of an earlier run may be there all the same.
+        SchemaTarget::Keyspace if known.is_unknown() => weak = WriteScope::everything(),
+        SchemaTarget::Keyspace => {
+            let of_it = |table: &&Arc<TableSchema>| table.keyspace == change.keyspace;
+            add_cacheable(shared, &mut weak, known.tables().filter(of_it));
+        }
+        _ => {}
     }
-    if !tables.is_empty() {
-        shared.cache.weaken(tables);
+    if !weak.is_empty() {
+        shared.cache.weaken(weak);
     }
+}
+
+/// As [`weaken_dropped`], for tables of the last snapshot that the new one lacks or has under
+/// another id. Releases before 4.0 tell of a dropped keyspace, and not of its tables.
+pub(super) fn weaken_gone(shared: &CachedState, before: &Schema, now: &Schema) {
+    let is_gone = |then: &&Arc<TableSchema>| {
+        let next = now.table(&then.keyspace, &then.name);
+        !then.system && next.is_none_or(|next| next.id != then.id)
+    };
+    let mut weak = WriteScope::default();
+    add_cacheable(shared, &mut weak, before.tables().filter(is_gone));
+    if !weak.is_empty() {
+        shared.cache.weaken(weak);
+    }
+}
+
+fn add_cacheable<'a>(
+    shared: &CachedState,
+    weak: &mut WriteScope,
+    tables: impl Iterator<Item = &'a Arc<TableSchema>>,
+) {
+    tables
+        .filter(|table| shared.cache.may_cache(&table.keyspace, &table.name))
+        .for_each(|table| weak.add_table(table));
 }
 
 /// Tables that the last snapshot lacks, by their ids. A node may have heard of a table long after

@@ -24,6 +24,12 @@ pub fn open(dir: &Path) -> (Cache, Cached) {
     open_holding(dir, Duration::from_secs(600))
 }
 
+/// Everything is cached but the keyspace `off`.
+fn policies() -> TablePolicies {
+    let rules = ["off.*=off", "*.*=exclusive"];
+    TablePolicies { rules: rules.map(|rule| rule.parse().unwrap()).into() }
+}
+
 /// The same, with this for `unknown-outcome-hold`.
 pub fn open_holding(dir: &Path, hold: Duration) -> (Cache, Cached) {
     let device = DeviceConfig { path: dir.join("flash"), size: 32 << 20 };
@@ -34,7 +40,7 @@ pub fn open_holding(dir: &Path, hold: Duration) -> (Cache, Cached) {
     let config = CachedConfig {
         engine: &engine,
         data_dir: dir,
-        policies: Arc::new(LivePolicies::new(TablePolicies::default())),
+        policies: Arc::new(LivePolicies::new(policies())),
         restart_grace: Duration::from_secs(60),
         planned_restart_grace: Duration::ZERO,
         write_levels: Default::default(),

@@ -1,12 +1,12 @@
 //! Statements that clients have prepared through us. Without them an EXECUTE cannot be understood.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use afterglow_cql::frame::Version;
-use afterglow_cql::plan::{self, Plan};
+use afterglow_cql::plan::{self, Plan, TableSchema};
 use afterglow_cql::response::ResultBody;
 use afterglow_cql::schema::Schema;
 use afterglow_cql::statement::{self, Statement};
@@ -38,7 +38,7 @@ pub struct Prepared {
     pub keyspace: Option<String>,
     /// Whether the keyspace was named by the request (v5), not by the session.
     pub names_keyspace: bool,
-    /// The id is the text's alone. See [`Prepared::is_ambiguous`].
+    /// The id is the text's alone. See [`Prepared::other_keyspaces`].
     is_texts: bool,
     /// The plan, with the generation of the schema that it was made for. It is made when it is
     /// first needed: there may be many statements after a start.
@@ -178,29 +178,46 @@ impl Prepared {
     fn analysed(&self, schema: &Schema) -> Plan {
         let mut parsed = statement::parse(&self.text);
         self.answers.iter().flatten().for_each(|answer| parsed.expect_binds(answer.binds));
-        let keyspace = self.keyspace.as_deref();
-        let is_ambiguous = self.is_texts && self.is_ambiguous(&parsed.statement, schema);
-        plan::analyse(&parsed, schema, keyspace.filter(|_| !is_ambiguous))
+        let ours = self.keyspace.as_deref();
+        let others = self.other_keyspaces(&parsed.statement, schema);
+        let of = |keyspace| plan::analyse(&parsed, schema, keyspace);
+        match of(if others.is_empty() { ours } else { None }) {
+            Plan::Write(_) if !others.is_empty() => {
+                let all = others.into_iter().map(Some).map(of);
+                all.fold(of(ours), |plan, other| match (plan, other) {
+                    (Plan::Write(plan), Plan::Write(other)) => Plan::Write(plan.or(other)),
+                    (plan, _) => plan,
+                })
+            }
+            plan => plan,
+        }
     }
 
-    /// Whether the server may mean another keyspace than ours by it. While a node of before 3.0.26,
-    /// 3.11.12 or 4.0.2 is in the cluster, Cassandra gives a text one id in all keyspaces, also
-    /// where tables are named without theirs (`QueryProcessor.prepare`, CASSANDRA-15252). Each node
-    /// then runs it in the keyspace in which that node was last asked to prepare it, and clients of
-    /// several have that id. That matters where more than one keyspace has such a table.
-    fn is_ambiguous(&self, statement: &Statement, schema: &Schema) -> bool {
-        let ours = self.keyspace.as_deref();
-        let in_others = |name: &str| {
-            schema.tables().any(|table| table.name == name && ours != Some(&*table.keyspace))
+    /// Other keyspaces than ours that the server may mean by it, as they have a table of its.
+    ///
+    /// While a node of before 3.0.26, 3.11.12 or 4.0.2 is in the cluster, Cassandra gives a text
+    /// one id in all keyspaces, also where tables are named without theirs (`QueryProcessor`,
+    /// `prepare`; CASSANDRA-15252). Each node then runs it in the keyspace in which that node was
+    /// last asked to prepare it, and clients of several have that id. So its reads pass through,
+    /// and its writes touch such a table in each keyspace.
+    fn other_keyspaces<'s>(&self, statement: &Statement, schema: &'s Schema) -> BTreeSet<&'s str> {
+        if !self.is_texts {
+            return BTreeSet::new();
+        }
+        let names: Vec<&str> = statement.unqualified_tables().collect();
+        let is_other = |table: &&Arc<TableSchema>| {
+            let has_name = || names.contains(&&*table.name);
+            !table.system && self.keyspace.as_deref() != Some(&*table.keyspace) && has_name()
         };
-        let is_so = statement.unqualified_tables().any(in_others);
-        if is_so && !AMBIGUOUS_TOLD.swap(true, Ordering::Relaxed) {
+        let others: BTreeSet<&str> =
+            schema.tables().filter(is_other).map(|table| &*table.keyspace).collect();
+        if !others.is_empty() && !AMBIGUOUS_TOLD.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 statement = self.text,
-                "the database gives a statement one id in several keyspaces that have its table, as it does while nodes of releases before 3.0.26, 3.11.12 or 4.0.2 are in the cluster: such reads pass through and such writes drop all cached rows; name the keyspace in the statement, or upgrade all nodes and restart the clients"
+                "the database gives a statement one id in several keyspaces that have its table, as it does while nodes of releases before 3.0.26, 3.11.12 or 4.0.2 are in the cluster: such reads pass through and such writes touch all of these tables; name the keyspace in the statement, or upgrade all nodes and restart the clients"
             );
         }
-        is_so
+        others
     }
 
     /// It has this plan no more.

@@ -319,7 +319,9 @@ impl RingKeeper {
             return;
         }
         match clocks::fault(&drifting, is_odd) {
-            None => tracing::info!("no member of the ring is known any more whose clock runs otherwise"),
+            None => {
+                tracing::info!("no member of the ring is known any more whose clock runs otherwise")
+            }
             Some(fault) => tracing::error!("{fault}"),
         }
         self.drifting = drifting;

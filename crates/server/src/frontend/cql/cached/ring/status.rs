@@ -208,6 +208,7 @@ impl RingStatus {
             shards: self.shards as u64,
             unowned: self.unowned as u64,
             settings_differ: !self.differs.is_empty(),
+            own_clock_drifts: self.own_clock.is_some(),
             changes_refused: self.refusal.is_some(),
             members: self.members.into_iter().map(member).collect(),
         }
@@ -231,6 +232,8 @@ impl Ring {
         let of_ring = map.as_ref().and_then(|map| map.eldest());
         let of_ring = of_ring.map_or(&[][..], |eldest| &eldest.profile.settings);
         let (drifting, is_odd) = self.drifting();
+        // Of two nobody can tell whose clock it is.
+        let blames_itself = is_odd && drifting.len() > 1;
         let member = |entry: &MemberEntry| {
             let id = entry.identity.id;
             let link = links.iter().find(|link| link.id == id);
@@ -251,7 +254,7 @@ impl Ring {
                 lease: LeaseStatus::default(),
                 linked: (id != self.me()).then_some(linked),
                 link_error,
-                clock_drifts: if is_odd { id == self.me() } else { drifting.contains(&id) },
+                clock_drifts: if blames_itself { id == self.me() } else { drifting.contains(&id) },
                 differs: differences(&entry.profile.settings, of_ring)
                     .into_iter()
                     .map(|difference| difference.name)

@@ -105,15 +105,29 @@ fn a_statement_whose_id_says_nothing_of_its_keyspace_is_not_taken_for_one_of_our
         let prepared = store.remember(&told).unwrap();
         (*store.plan(&prepared, &schema)).clone()
     };
-    let touches_all = |plan: &Plan| match plan {
-        Plan::Write(write) => write.targets.contains(&Target::Everything),
-        _ => false,
+    let touched = |plan: &Plan| {
+        let Plan::Write(write) = plan else { panic!("no write: {plan:?}") };
+        let table = |target: &Target| match target {
+            Target::Row(row) => row.table().as_u128(),
+            Target::Table { id, .. } => id.unwrap().as_u128(),
+            _ => panic!("{target:?}"),
+        };
+        (write.targets.iter().map(table).collect::<Vec<_>>(), write.update.is_some())
     };
-    let write = "UPDATE t SET v = 1 WHERE k = 1";
-    assert!(touches_all(&plan(write, &Md5::digest(write))), "it may be one of b.t");
-    assert!(!touches_all(&plan(write, b"id of a")));
-    for write in ["UPDATE alone SET v = 1 WHERE k = 1", "UPDATE a.t SET v = 1 WHERE k = 1"] {
-        assert!(!touches_all(&plan(write, &Md5::digest(write))), "{write}");
+    for write in [
+        "UPDATE t SET v = 1 WHERE k = 1",
+        "UPDATE t SET v = 1 WHERE k = 1 IF v = 2",
+        "TRUNCATE t",
+        "UPDATE t SET v = 1 WHERE k = 1 AS NOBODY KNOWS YET",
+    ] {
+        let plan = plan(write, &Md5::digest(write));
+        assert_eq!(touched(&plan), (vec![1, 3], false), "it may be one of b.t: {write}");
+    }
+    assert_eq!(touched(&plan("UPDATE t SET v = 1 WHERE k = 1", b"id of a")), (vec![1], true));
+    for (write, table) in
+        [("UPDATE alone SET v = 1 WHERE k = 1", 2), ("UPDATE a.t SET v = 1 WHERE k = 1", 1)]
+    {
+        assert_eq!(touched(&plan(write, &Md5::digest(write))), (vec![table], true), "{write}");
     }
     let read = "SELECT v FROM t WHERE k = 1";
     assert!(matches!(plan(read, &Md5::digest(read)), Plan::Read(..)), "it passes through");
