@@ -325,7 +325,9 @@ fn run(background: Background, mut disk: Box<dyn Disk>, shared: &BackgroundThrea
         let ends = abandoned || background.is_closed();
         let waiting = !background.awaits_only_silent_devices();
         if waiting {
-            disk.wait_for(POLL_INTERVAL, &mut done);
+            // A pass over DRAM goes on at once, whatever devices are at.
+            let limit = if background.is_regaining() { Duration::ZERO } else { POLL_INTERVAL };
+            disk.wait_for(limit, &mut done);
         } else if disk.in_flight() > 0 {
             // What devices have that do not answer nobody waits for. It is looked at, no more: who
             // has something to write wakes a thread that is parked.

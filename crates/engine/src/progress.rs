@@ -17,4 +17,6 @@ pub struct Progress {
     pub load_parts_done: AtomicU64,
     /// A checkpoint is being written.
     pub checkpointing: AtomicBool,
+    /// Some objects in DRAM pass for copied whose copy was in a retired segment.
+    pub regaining: AtomicBool,
 }

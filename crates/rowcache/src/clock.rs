@@ -11,7 +11,7 @@ pub type Millis = u64;
 /// A moment on the clocks that matter for a fill, each rounded down.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
-    /// Unix seconds, for expiry.
+    /// Unix seconds.
     pub unix: u32,
     /// Seconds since boot, for staleness.
     pub boot: u32,
@@ -22,7 +22,7 @@ pub(crate) fn seconds(millis: Millis) -> u32 {
     (millis / 1_000) as u32
 }
 
-/// Time since boot, and wall-clock time for expiry alone. Time since boot never steps and counts
+/// Time since boot, and wall-clock time for what the database counts by it. Time since boot never steps and counts
 /// while the machine sleeps: a lease that ran out during a suspend has run out.
 pub trait Clock: Send + Sync {
     /// Milliseconds since boot.

@@ -110,20 +110,28 @@ impl Stage {
 }
 
 #[test]
-fn a_wall_clock_that_is_set_back_keeps_no_row_beyond_its_end() {
+fn a_wall_clock_that_is_set_back_keeps_no_row_beyond_its_end_and_costs_none_before() {
     let stage = Stage::new();
-    for (max_age, served) in [(None, true), (Some(1_000_000), true), (Some(3), false)] {
+    for (max_age, later, served) in
+        [(None, 0, true), (Some(1_000_000), 0, true), (Some(5), 1, true), (Some(5), 2, false)]
+    {
         let ticket = stage.lead();
         let finished = stage.cache.install(stage.fill(3, max_age), ticket);
         assert!(finished.row.is_some(), "who asked before the end is answered");
         assert_eq!(finished.installed, Installed::Absent);
+        stage.clock.pass(later);
         match stage.served() {
-            Ok(_) => assert!(served, "{max_age:?}"),
+            Ok(_) => assert!(served, "{max_age:?} and {later}"),
             Err(reason) => {
                 assert!(!served && reason == NotServed::Expired, "{max_age:?}: {reason:?}")
             }
         }
     }
+    let ticket = stage.lead();
+    let finished = stage.cache.install(stage.fill(3, Some(3)), ticket);
+    assert!(finished.row.is_some());
+    assert_eq!(finished.installed, Installed::Refused, "it has ended");
+    assert!(!matches!(stage.cache.look_up(&stage.key), Lookup::Hit(_)));
 }
 
 #[test]

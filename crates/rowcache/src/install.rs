@@ -155,7 +155,9 @@ impl<W> RowCache<W> {
             doubted,
         };
         let token = token_of(gate_of(&table.keyspace, &table.name), key.partition_key());
-        let expiry = max_age.map_or(0, |max_age| asked_at.unix.saturating_add(max_age));
+        let left =
+            |max_age: u32| self.age(asked_at.boot).map_or(0, |age| max_age.saturating_sub(age));
+        let expiry = max_age.map_or(0, |max_age| self.expiry_in(left(max_age)));
         let options =
             PutOptions { expiry, group: group_of(table.id), token, ..PutOptions::default() };
         self.drop_unit_with(table, key);

@@ -233,7 +233,7 @@ impl<W> RowCache<W> {
     fn put_unit(&self, unit: &KeptUnit, left: Option<u32>) -> Installed {
         let KeptOf { plan, key, gates, .. } = unit.of();
         let token = u64::from(gates.1) << (64 - SLOT_BITS);
-        let expiry = left.map_or(0, |left| self.clock.moment().unix.saturating_add(left));
+        let expiry = left.map_or(0, |left| self.expiry_in(left));
         let options =
             PutOptions { expiry, group: group_of(plan.table.id), token, ..PutOptions::default() };
         // When the journal is full it is kept for writes.

@@ -162,6 +162,12 @@ impl<W> RowCache<W> {
         self.shards.get_or_init(|| Shards::new(count))
     }
 
+    /// When what may be kept for so many seconds from now on ends, by the engine's time. The wall
+    /// clock may be behind that, and what it would say be over already.
+    pub(crate) fn expiry_in(&self, seconds: u32) -> u32 {
+        u32::try_from(self.rows.now()).unwrap_or(u32::MAX).saturating_add(seconds)
+    }
+
     /// Whether rows of a table of this name may be cached, by the present policies.
     pub fn may_cache(&self, keyspace: &str, table: &str) -> bool {
         self.policies.may_cache(keyspace, table)

@@ -241,7 +241,7 @@ impl NamedRow {
             ENDLESS => 0,
             max_age => {
                 let left = max_age.checked_sub(cache.age(origin.filled_at)?)?;
-                now.unix.saturating_add(left)
+                cache.expiry_in(left)
             }
         };
         let token = u64::from(self.gates.1) << (64 - SLOT_BITS);

@@ -20,9 +20,10 @@ pub struct TestClock {
 }
 
 impl TestClock {
-    /// A clock of a machine that has been up for a while.
+    /// A clock of a machine that has been up for a while, and whose wall clock is far behind the
+    /// engine's time.
     pub fn new() -> Arc<TestClock> {
-        Arc::new(TestClock { now: 1_000_000.into(), unix: 2_000_000_000.into() })
+        Arc::new(TestClock { now: 1_000_000.into(), unix: 1_000_000_000.into() })
     }
 
     /// Lets seconds pass, and sets the wall clock back by as much.

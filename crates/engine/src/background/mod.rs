@@ -147,6 +147,12 @@ impl Background {
             || self.close.is_running()
     }
 
+    /// Whether DRAM is looked through for objects whose copy was lost.
+    #[must_use]
+    pub fn is_regaining(&self) -> bool {
+        self.regaining.is_running()
+    }
+
     /// Whether all that is in flight is that of devices that do not answer, and given up.
     #[must_use]
     pub fn awaits_only_silent_devices(&self) -> bool {

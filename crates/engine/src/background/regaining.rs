@@ -9,6 +9,7 @@
 
 use super::Background;
 use crate::api::DropReason;
+use crate::sync::atomic::Ordering;
 use crate::tier::{EntryState, NOWHERE};
 
 /// Objects in DRAM looked at in one turn at a shard's lock.
@@ -17,7 +18,15 @@ const VISITED: usize = if cfg!(test) { 8 } else { 256 };
 const TURNS: usize = if cfg!(test) { 2 } else { 16 };
 
 impl Background {
+    /// Whether some objects may pass for copied that are not.
+    pub(super) fn note_regaining(&self) {
+        self.core.progress.regaining.store(self.regaining.is_running(), Ordering::Release);
+    }
+
     pub(super) fn step_regaining(&mut self) {
+        if !self.regaining.is_running() {
+            return;
+        }
         for _ in 0..TURNS {
             self.regain();
         }
@@ -25,6 +34,7 @@ impl Background {
         while self.close.is_running() && self.regaining.is_running() {
             self.regain();
         }
+        self.note_regaining();
     }
 
     /// Looks at a part of a shard.

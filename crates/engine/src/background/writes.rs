@@ -9,6 +9,7 @@ use crate::device::{Io, IoKind, WriteBuf};
 use crate::geometry::FEW_IN_FLIGHT;
 use crate::segment::{SegmentState, WriteJob};
 use crate::shard::Shard;
+use crate::sync::atomic::Ordering;
 use crate::tier::{DramEntry, DramObject};
 
 /// Age at which a dirty object is copied, in milliseconds, counted from the first change that flash
@@ -179,8 +180,10 @@ impl Background {
     /// Takes a segment out of use that cannot be written, if it is not yet.
     pub(super) fn retire(&mut self, segment: u32, error: &io::Error) {
         let core = self.core.clone();
+        // Before its copies count as lost: a read must not evict what only DRAM has.
+        core.progress.regaining.store(true, Ordering::Release);
         if !core.table.retire(segment) {
-            return;
+            return self.note_regaining();
         }
         // What is written there and not flushed yet never lasts: the segment may be used again.
         core.give_up(self.flushes.take_those_in(segment), RefuseReason::Device);

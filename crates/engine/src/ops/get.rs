@@ -551,7 +551,9 @@ impl FlashRead {
         // written is still read from memory for a while. A reclaim under way may have missed this
         // object: one that cannot read its footer copies only what lives in DRAM when it begins.
         let stays = shard.is_copied_to_stay(self.hash, at);
-        let may_write = !shard.dram.has_room(bytes) && (!stays || shard.dram.dirty_len() > 0);
+        let has_uncopied =
+            || shard.dram.dirty_len() > 0 || self.core.progress.regaining.load(Ordering::Acquire);
+        let may_write = !shard.dram.has_room(bytes) && (!stays || has_uncopied());
         if may_write && !self.core.streams.have_room() {
             coverage_mark!(ReadNotPromoted);
             return;

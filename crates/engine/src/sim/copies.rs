@@ -9,6 +9,7 @@ use crate::api::{DropReason, MissReason};
 use crate::device::sim::{Crash, SimFaults, SimIo};
 use crate::ops::get::Lookup;
 use crate::segment::SegmentState;
+use crate::sync::atomic::Ordering;
 use crate::tier::admission::PROVEN_AT;
 
 /// Turns of a tenth of a second in which what was put must have come to flash.
@@ -112,6 +113,8 @@ fn what_a_failed_write_leaves_in_dram_alone_is_found_a_part_at_a_time() {
     }
     world.machine.set_faults(SimFaults::none());
     assert_eq!(dirty(&life), 0, "all were copied to the segment, and none is looked for yet");
+    let regaining = |life: &Life| life.core.progress.regaining.load(Ordering::Acquire);
+    assert!(regaining(&life), "reads evict nothing that passes for copied");
     let (mut most, mut before) = (0, 0);
     for _ in 0..objects.len() {
         assert_eq!(life.core.table.in_state(SegmentState::Retired).count(), 1, "it is not in use");
@@ -124,6 +127,8 @@ fn what_a_failed_write_leaves_in_dram_alone_is_found_a_part_at_a_time() {
         }
     }
     assert_eq!(before, objects.len(), "all are found");
+    pass(&mut world, &mut life, 1);
+    assert!(!regaining(&life), "and then they may");
     assert!((1..objects.len() / 2).contains(&most), "{most} in one step");
     pass(&mut world, &mut life, IN_TIME);
     assert_eq!(not_on_flash(&world, &life, &objects), 0, "{:?}", life.core.stats());

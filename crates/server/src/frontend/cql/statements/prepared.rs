@@ -23,6 +23,8 @@ const BUDGET: usize = 64 * 1024 * 1024;
 const OVERHEAD: usize = 512;
 /// Bytes that the file may hold beyond twice what is remembered.
 const FILE_SLACK: u64 = 1024 * 1024;
+/// Of one statement so many keyspaces are looked at.
+const MOST_KEYSPACES: usize = 64;
 /// Ambiguous statements were told of, once in the process.
 static AMBIGUOUS_TOLD: AtomicBool = AtomicBool::new(false);
 /// How many protocol versions there are.
@@ -40,6 +42,8 @@ pub struct Prepared {
     pub names_keyspace: bool,
     /// The id is the text's alone. See [`Prepared::other_keyspaces`].
     is_texts: bool,
+    /// Other keyspaces in which the server has given this id for it.
+    also: BTreeSet<String>,
     /// The plan, with the generation of the schema that it was made for. It is made when it is
     /// first needed: there may be many statements after a start.
     plan: Mutex<Option<(u64, Arc<Plan>)>>,
@@ -146,6 +150,7 @@ impl Prepared {
             keyspace: told.keyspace.map(str::to_owned),
             names_keyspace: told.names_keyspace,
             is_texts: Md5::digest(told.text)[..] == *told.id,
+            also: others_told(told, known),
             plan: Mutex::default(),
             plan_bytes,
             answers,
@@ -182,7 +187,8 @@ impl Prepared {
         let others = self.other_keyspaces(&parsed.statement, schema);
         let of = |keyspace| plan::analyse(&parsed, schema, keyspace);
         match of(if others.is_empty() { ours } else { None }) {
-            Plan::Write(_) if !others.is_empty() => {
+            // With too many it may touch everything.
+            Plan::Write(_) if !others.is_empty() && others.len() <= MOST_KEYSPACES => {
                 let all = others.into_iter().map(Some).map(of);
                 all.fold(of(ours), |plan, other| match (plan, other) {
                     (Plan::Write(plan), Plan::Write(other)) => Plan::Write(plan.or(other)),
@@ -200,17 +206,23 @@ impl Prepared {
     /// `prepare`; CASSANDRA-15252). Each node then runs it in the keyspace in which that node was
     /// last asked to prepare it, and clients of several have that id. So its reads pass through,
     /// and its writes touch such a table in each keyspace.
-    fn other_keyspaces<'s>(&self, statement: &Statement, schema: &'s Schema) -> BTreeSet<&'s str> {
-        if !self.is_texts {
+    fn other_keyspaces<'s>(
+        &'s self,
+        statement: &Statement,
+        schema: &'s Schema,
+    ) -> BTreeSet<&'s str> {
+        let names: Vec<&str> = statement.unqualified_tables().collect();
+        if !self.is_texts || names.is_empty() {
             return BTreeSet::new();
         }
-        let names: Vec<&str> = statement.unqualified_tables().collect();
         let is_other = |table: &&Arc<TableSchema>| {
             let has_name = || names.contains(&&*table.name);
             !table.system && self.keyspace.as_deref() != Some(&*table.keyspace) && has_name()
         };
+        // A keyspace may be so new that the schema lacks its table.
+        let told = self.also.iter().map(String::as_str);
         let others: BTreeSet<&str> =
-            schema.tables().filter(is_other).map(|table| &*table.keyspace).collect();
+            schema.tables().filter(is_other).map(|table| &*table.keyspace).chain(told).collect();
         if !others.is_empty() && !AMBIGUOUS_TOLD.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 statement = self.text,
@@ -269,17 +281,33 @@ impl Prepared {
         OVERHEAD + 2 * self.text.len() + answers
     }
 
-    fn entry(&self, version: Version) -> Option<PlanEntry> {
+    /// What is saved of it: for each keyspace in which the server has given this id, the last one
+    /// at the end. Whoever reads them in this order knows all.
+    fn entries(&self, version: Version) -> impl Iterator<Item = PlanEntry> {
+        let others = self.also.iter().cloned().map(Some);
+        others.chain([self.keyspace.clone()]).filter_map(move |of| self.entry(version, of))
+    }
+
+    fn entry(&self, version: Version, keyspace: Option<String>) -> Option<PlanEntry> {
         Some(PlanEntry {
             version,
             id: self.id.to_vec(),
             text: self.text.clone(),
-            keyspace: self.keyspace.clone(),
+            keyspace,
             names_keyspace: self.names_keyspace,
             drifted: self.drifted,
             message: self.answer(version)?.message.to_vec(),
         })
     }
+}
+
+/// In which keyspaces but this one the server has given the id for the text. No more are kept than
+/// tell that there are too many.
+fn others_told(told: &PrepareResult<'_>, known: Option<&Prepared>) -> BTreeSet<String> {
+    let Some(known) = known else { return BTreeSet::new() };
+    let before = known.also.iter().chain(&known.keyspace);
+    let others = before.filter(|keyspace| told.keyspace != Some(keyspace.as_str()));
+    others.take(MOST_KEYSPACES + 1).cloned().collect()
 }
 
 impl Drop for Prepared {
@@ -390,7 +418,7 @@ impl PreparedStore {
     /// if that is no RESULT Prepared.
     pub fn remember(self: &Arc<Self>, told: &PrepareResult<'_>) -> Option<Arc<Prepared>> {
         let (prepared, changed) = self.insert(told, false)?;
-        if changed && let Some(entry) = prepared.entry(told.version) {
+        if changed && let Some(entry) = prepared.entry(told.version, prepared.keyspace.clone()) {
             self.save(entry);
         }
         Some(prepared)
@@ -493,7 +521,7 @@ impl PreparedStore {
         let all: Vec<Arc<Prepared>> = self.by_id.read().values().cloned().collect();
         let entries = all
             .iter()
-            .flat_map(|prepared| Version::ALL.iter().filter_map(|of| prepared.entry(*of)));
+            .flat_map(|prepared| Version::ALL.iter().flat_map(|of| prepared.entries(*of)));
         let written = PlanFile::beside(&path, entries);
         let mut saved = self.file.lock();
         let meanwhile = saved.meanwhile.take().unwrap_or_default();

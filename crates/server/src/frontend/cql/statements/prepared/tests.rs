@@ -79,6 +79,19 @@ fn what_was_just_prepared_is_there_though_all_else_is_in_use() {
     assert!(store.forgotten() > 0 && store.size().1 <= 100 * 1024 + OVERHEAD);
 }
 
+/// A server's answer to a PREPARE in version 4, but for its id.
+fn told_of<'a>(text: &'a str, keyspace: &'a str, message: &'a [u8]) -> PrepareResult<'a> {
+    PrepareResult {
+        version: Version::V4,
+        id: b"",
+        text,
+        keyspace: Some(keyspace),
+        names_keyspace: false,
+        message,
+        generation: 7,
+    }
+}
+
 /// Cassandra gives such ids while nodes of some releases are in the cluster. Another client may
 /// have prepared it in the other keyspace, through another instance too.
 #[test]
@@ -93,15 +106,8 @@ fn a_statement_whose_id_says_nothing_of_its_keyspace_is_not_taken_for_one_of_our
     let schema =
         Schema::of_tables([table("a", "t", 1), table("a", "alone", 2), table("b", "t", 3)]);
     let plan = |text: &str, id: &[u8]| {
-        let told = PrepareResult {
-            version: Version::V4,
-            id,
-            text,
-            keyspace: Some("a"),
-            names_keyspace: false,
-            message: &answer("v", Version::V4),
-            generation: 7,
-        };
+        let message = &answer("v", Version::V4);
+        let told = PrepareResult { id, ..told_of(text, "a", message) };
         let prepared = store.remember(&told).unwrap();
         (*store.plan(&prepared, &schema)).clone()
     };
@@ -129,6 +135,27 @@ fn a_statement_whose_id_says_nothing_of_its_keyspace_is_not_taken_for_one_of_our
     {
         assert_eq!(touched(&plan(write, &Md5::digest(write))), (vec![table], true), "{write}");
     }
+    // One of a keyspace whose table no schema has yet, prepared there through us, and here since.
+    let write = "DELETE FROM t WHERE k = 2";
+    let told_in = |keyspace: &str| {
+        let id = Md5::digest(write);
+        let message = &answer("v", Version::V4);
+        let told = PrepareResult { id: &id, ..told_of(write, keyspace, message) };
+        let prepared = store.remember(&told).unwrap();
+        (*store.plan(&prepared, &schema)).clone()
+    };
+    let is_of_new = |plan: &Plan| {
+        match plan {
+        Plan::Write(write) => write.targets.iter().any(|target| {
+            matches!(target, Target::Table { keyspace, id: None, .. } if keyspace == "new")
+        }),
+        _ => false,
+    }
+    };
+    assert!(is_of_new(&told_in("new")) && is_of_new(&told_in("a")), "a client of `new` has it");
+    (0..=MOST_KEYSPACES).for_each(|n| drop(told_in(&format!("tenant{n}"))));
+    let Plan::Write(all) = told_in("a") else { panic!("no write") };
+    assert!(all.targets.contains(&Target::Everything), "of so many any may be meant");
     let read = "SELECT v FROM t WHERE k = 1";
     assert!(matches!(plan(read, &Md5::digest(read)), Plan::Read(..)), "it passes through");
     assert!(matches!(plan(read, b"id of a"), Plan::CachedRead(_)));
@@ -268,4 +295,27 @@ fn plans_are_counted_by_what_they_hold() {
     assert_eq!((planned(&schema), store.plan_bytes.load(Ordering::Relaxed)), (weight, weight));
     store.by_id.write().clear();
     assert_eq!(store.plan_bytes.load(Ordering::Relaxed), 0);
+}
+
+/// Also once the file was written anew.
+#[test]
+fn a_restart_knows_all_keyspaces_that_share_an_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("plans");
+    let store = Arc::new(PreparedStore::open(&path));
+    let text = "DELETE FROM t WHERE k = 2";
+    let (id, message) = (Md5::digest(text), answer("v", Version::V4));
+    for keyspace in ["c", "b", "a"] {
+        let told = PrepareResult { id: &id, ..told_of(text, keyspace, &message) };
+        assert!(store.remember(&told).is_some());
+    }
+    for anew in [false, true] {
+        if anew {
+            store.file.lock().meanwhile = Some(Vec::new());
+            store.write_anew();
+        }
+        let again = PreparedStore::open(&path).get(&id).unwrap();
+        assert_eq!(again.keyspace.as_deref(), Some("a"));
+        assert_eq!(again.also, ["b", "c"].map(str::to_owned).into());
+    }
 }
