@@ -22,8 +22,8 @@ pub(crate) fn seconds(millis: Millis) -> u32 {
     (millis / 1_000) as u32
 }
 
-/// Time since boot, and wall-clock time for what the database counts by it. Time since boot never steps and counts
-/// while the machine sleeps: a lease that ran out during a suspend has run out.
+/// Time since boot, and wall-clock time for what the database counts by it. Time since boot never
+/// steps and counts while the machine sleeps: a lease that ran out during a suspend has run out.
 pub trait Clock: Send + Sync {
     /// Milliseconds since boot.
     fn now(&self) -> Millis;

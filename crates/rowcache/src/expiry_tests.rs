@@ -110,7 +110,7 @@ impl Stage {
 }
 
 #[test]
-fn a_wall_clock_that_is_set_back_keeps_no_row_beyond_its_end_and_costs_none_before() {
+fn a_wall_clock_that_is_set_back_keeps_no_row_beyond_its_end() {
     let stage = Stage::new();
     for (max_age, later, served) in
         [(None, 0, true), (Some(1_000_000), 0, true), (Some(5), 1, true), (Some(5), 2, false)]
