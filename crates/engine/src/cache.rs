@@ -326,7 +326,8 @@ fn run(background: Background, mut disk: Box<dyn Disk>, shared: &BackgroundThrea
         let waiting = !background.awaits_only_silent_devices();
         if waiting {
             // A pass over DRAM goes on at once, whatever devices are at.
-            let limit = if background.is_regaining() { Duration::ZERO } else { POLL_INTERVAL };
+            let at_once = background.is_regaining() && !ends;
+            let limit = if at_once { Duration::ZERO } else { POLL_INTERVAL };
             disk.wait_for(limit, &mut done);
         } else if disk.in_flight() > 0 {
             // What devices have that do not answer nobody waits for. It is looked at, no more: who

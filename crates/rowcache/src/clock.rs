@@ -36,6 +36,12 @@ pub trait Clock: Send + Sync {
         seconds(self.now())
     }
 
+    /// So many seconds later than asked for the engine ends a row, whose end it knows by its own
+    /// time. What is served is judged by this clock. For a test whose time is not the engine's.
+    fn slack(&self) -> u32 {
+        0
+    }
+
     /// This moment for a fill.
     fn moment(&self) -> Moment {
         Moment { unix: self.unix(), boot: self.seconds() }
@@ -75,5 +81,9 @@ impl Clock for ClockAhead {
 
     fn unix(&self) -> u32 {
         self.of.unix()
+    }
+
+    fn slack(&self) -> u32 {
+        self.of.slack()
     }
 }

@@ -165,7 +165,9 @@ impl<W> RowCache<W> {
     /// When what may be kept for so many seconds from now on ends, by the engine's time. The wall
     /// clock may be behind that, and what it would say be over already.
     pub(crate) fn expiry_in(&self, seconds: u32) -> u32 {
-        u32::try_from(self.rows.now()).unwrap_or(u32::MAX).saturating_add(seconds)
+        let now = u32::try_from(self.rows.now()).unwrap_or(u32::MAX);
+        let slack = if seconds > 0 { self.clock.slack() } else { 0 };
+        now.saturating_add(seconds).saturating_add(slack)
     }
 
     /// Whether rows of a table of this name may be cached, by the present policies.

@@ -45,6 +45,10 @@ impl Clock for TestClock {
     fn unix(&self) -> u32 {
         self.unix.load(Ordering::Relaxed)
     }
+
+    fn slack(&self) -> u32 {
+        1_000_000_000
+    }
 }
 
 /// One policy for all tables, at that generation: `exclusive` unless there is a bound.

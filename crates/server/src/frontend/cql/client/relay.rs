@@ -154,12 +154,15 @@ impl Request {
     }
 
     /// Prepares a statement again and remembers the answer. `None` if the server does not take it
-    /// any more, or under another id.
+    /// any more, or under another id, and where its client must say in which keyspace.
     pub async fn prepare_again(
         &self,
         backend: &Rc<Backend>,
         prepared: &Prepared,
     ) -> Option<Arc<Prepared>> {
+        if prepared.is_shared() {
+            return None;
+        }
         let version = self.header.version;
         let front_end = &self.client().reactor_state.front_end;
         let generation = front_end.schema.generation();

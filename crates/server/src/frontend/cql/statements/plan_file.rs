@@ -1,10 +1,11 @@
 //! The file of prepared statements in the data directory: the meaning of an id survives our
 //! restart, also after `kill -9`.
 //!
-//! Records are appended, never changed; the last one of an id and version counts. Damage by a crash
-//! or a bad disk costs its statements one round trip, because their clients are asked to prepare
-//! again. It costs nothing else: each record carries a checksum, and reading ends at the first that
-//! does not hold. Drawn in `docs/internals/formats.md`.
+//! Records are appended, never changed. The last one of an id and version counts; the keyspaces of
+//! those before it count too, where several share the id. Damage by a crash or a bad disk costs its
+//! statements one round trip, because their clients are asked to prepare again. It costs nothing
+//! else: each record carries a checksum, and reading ends at the first that does not hold. Drawn in
+//! `docs/internals/formats.md`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};

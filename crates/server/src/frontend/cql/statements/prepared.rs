@@ -239,6 +239,12 @@ impl Prepared {
         }
     }
 
+    /// Whether the server means by it whichever keyspace it was last asked to prepare it in. Only
+    /// its client knows which that is to be.
+    pub fn is_shared(&self) -> bool {
+        !self.also.is_empty()
+    }
+
     /// Lets go of its plan. Whoever still has the statement makes another if need be.
     fn forget_plan(&self) {
         let plan = self.plan.lock().take();
@@ -276,9 +282,12 @@ impl Prepared {
 
     fn cost(&self) -> usize {
         let answers: usize = self.answers.iter().flatten().map(|answer| answer.message.len()).sum();
+        // The file has it once for each of the others.
+        let other = |keyspace: &String| keyspace.len() + OVERHEAD + self.text.len() + answers;
+        let others: usize = self.also.iter().map(other).sum();
         // The text is there once, and again in the literals and names of the plan, which is counted
         // when it is made.
-        OVERHEAD + 2 * self.text.len() + answers
+        OVERHEAD + 2 * self.text.len() + answers + others
     }
 
     /// What is saved of it: for each keyspace in which the server has given this id, the last one
@@ -301,10 +310,15 @@ impl Prepared {
     }
 }
 
-/// In which keyspaces but this one the server has given the id for the text. No more are kept than
-/// tell that there are too many.
+/// In which keyspaces but this one the server has given the id for the text, where it names tables
+/// without theirs. No more are kept than tell that there are too many.
 fn others_told(told: &PrepareResult<'_>, known: Option<&Prepared>) -> BTreeSet<String> {
     let Some(known) = known else { return BTreeSet::new() };
+    let is_other = told.keyspace != known.keyspace.as_deref();
+    let matters = || statement::parse(told.text).statement.unqualified_tables().next().is_some();
+    if known.also.is_empty() && !(is_other && known.is_texts && matters()) {
+        return BTreeSet::new();
+    }
     let before = known.also.iter().chain(&known.keyspace);
     let others = before.filter(|keyspace| told.keyspace != Some(keyspace.as_str()));
     others.take(MOST_KEYSPACES + 1).cloned().collect()
@@ -452,7 +466,9 @@ impl PreparedStore {
             then.is_none_or(|then| then.message != told.message)
                 || (known.drifted, known.names_keyspace)
                     != (prepared.drifted, prepared.names_keyspace)
+                // Of several, the file knows each: which came last does not matter.
                 || known.keyspace.as_deref() != told.keyspace
+                    && told.keyspace.is_none_or(|keyspace| !known.also.contains(keyspace))
         });
         let prepared = Arc::new(prepared);
         order.bytes += prepared.cost();

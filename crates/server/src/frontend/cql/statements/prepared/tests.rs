@@ -319,3 +319,29 @@ fn a_restart_knows_all_keyspaces_that_share_an_id() {
         assert_eq!(again.also, ["b", "c"].map(str::to_owned).into());
     }
 }
+
+/// Most statements name the keyspace: then it does not matter where they were prepared.
+#[test]
+fn the_file_stays_within_its_bound_though_many_keyspaces_prepare_the_same() {
+    for text in ["SELECT v FROM ks.t WHERE k = 1", "SELECT v FROM t WHERE k = 1"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plans");
+        let store = Arc::new(PreparedStore::open(&path));
+        let mut most = 0;
+        for n in 0..400 {
+            let text = format!("{text}{n:0>2000}");
+            let (id, message) = (Md5::digest(&text), answer("v", Version::V4));
+            for keyspace in ["a", "b", "c", "d", "a", "b"] {
+                let told = PrepareResult { id: &id, ..told_of(&text, keyspace, &message) };
+                let prepared = store.remember(&told).unwrap();
+                assert!(!text.contains("ks.") || !prepared.is_shared());
+            }
+            while store.file.lock().meanwhile.is_some() {
+                std::thread::yield_now();
+            }
+            most = most.max(std::fs::metadata(&path).unwrap().len());
+        }
+        let bound = 2 * store.size().1 as u64 + FILE_SLACK + 8 * 4_096;
+        assert!(most <= bound, "{most} bytes, {bound} are the bound: {text}");
+    }
+}
