@@ -134,6 +134,7 @@ HISTORIES = {
         "cql::cluster::login::tests",
         "cql::cluster::schema::tests",
         "cql::refusals::tests",
+        "cql::statements::prepared::tests",
         "memcache::answers::tests",
         "memcache::blocking_turns::tests",
         "memcache::budget::tests",
@@ -150,6 +151,8 @@ HISTORIES = {
         "reactor::tests::who_yields",
         "ring_link::crowd::tests",
         "ring_link::tests::lanes",
+        "metrics::ring::tests",
+        "operator::tests",
     ],
 }
 # Packages that are not called as the folder of their crate.
