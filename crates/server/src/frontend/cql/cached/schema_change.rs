@@ -88,15 +88,19 @@ pub(super) fn weaken_dropped(
 /// As [`weaken_dropped`], for tables of the last snapshot that the new one lacks or has under
 /// another id. Releases before 4.0 tell of a dropped keyspace, and not of its tables.
 pub(super) fn weaken_gone(shared: &CachedState, before: &Schema, now: &Schema) {
-    let is_gone = |then: &&Arc<TableSchema>| {
-        let next = now.table(&then.keyspace, &then.name);
-        !then.system && next.is_none_or(|next| next.id != then.id)
-    };
     let mut weak = WriteScope::default();
-    add_cacheable(shared, &mut weak, before.tables().filter(is_gone));
+    add_cacheable(shared, &mut weak, gone(before, now));
     if !weak.is_empty() {
         shared.cache.weaken(weak);
     }
+}
+
+/// Tables of users in the last snapshot that the new one lacks or has under another id.
+fn gone<'s>(before: &'s Schema, now: &'s Schema) -> impl Iterator<Item = &'s Arc<TableSchema>> {
+    before.tables().filter(|then| {
+        let next = now.table(&then.keyspace, &then.name);
+        !then.system && next.is_none_or(|next| next.id != then.id)
+    })
 }
 
 fn add_cacheable<'a>(
@@ -158,12 +162,9 @@ pub(super) fn tell_of_remade(shared: &CachedState, before: &Schema, now: &Schema
 
 fn remade(before: &Schema, now: &Schema) -> WriteScope {
     let mut remade = WriteScope::default();
-    for then in before.tables().filter(|table| !table.system) {
-        let next = now.table(&then.keyspace, &then.name);
-        if next.as_ref().is_none_or(|next| next.id != then.id) {
-            remade.add_planned(then);
-            next.iter().for_each(|next| remade.add_table(next));
-        }
+    for then in gone(before, now) {
+        remade.add_planned(then);
+        now.table(&then.keyspace, &then.name).iter().for_each(|next| remade.add_table(next));
     }
     remade
 }
