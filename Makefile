@@ -114,13 +114,15 @@ soak:
 	@mkdir -p target/sim
 	AFTERGLOW_SIM_OUT=$(CURDIR)/target/sim AFTERGLOW_SIM_SEEDS=$(or $(SEEDS),100000) \
 	  AFTERGLOW_SIM_FROM=$(or $(FROM),0) \
-	  cargo test --locked --profile soak -p afterglow-engine --lib -- --nocapture --exact \
+	  cargo test --locked --profile campaign -p afterglow-engine --lib -- --nocapture --exact \
 	  sim::no_seed_returns_a_stale_or_wrong_value_or_forgets_what_it_must_keep
 
-# The ring simulated: so many seeds from FROM on.
+# The ring simulated: so many seeds from FROM on, each STEP-th. FROM=383 STEP=384 has rings of 8 to
+# 30 members and each 32nd time one of 200; FROM=12287 STEP=12288 has those of 200 alone.
 ring-soak:
 	AFTERGLOW_SIM_SEEDS=$(or $(SEEDS),10000) AFTERGLOW_SIM_FROM=$(or $(FROM),0) \
-	  cargo test --locked --profile soak -p afterglow-ring --lib -- --nocapture --exact \
+	  AFTERGLOW_SIM_STEP=$(or $(STEP),1) \
+	  cargo test --locked --profile campaign -p afterglow-ring --lib -- --nocapture --exact \
 	  sim::no_seed_reads_what_is_stale_or_stops_serving
 
 # Whole instances simulated, the ring over its caches of rows: so many seeds from FROM on.
