@@ -21,7 +21,9 @@ pub struct Shard {
     pub trial: PolicyTrial,
     /// While the index loads: the lowest version of a hash that may still be believed. Slots loaded
     /// from a checkpoint can be older than what the journal or this process knows.
-    pub kills: Option<KillMap>,
+    ///
+    /// The sweep reads it without the mutex, once nothing is added any more.
+    pub kills: Option<Arc<KillMap>>,
     /// Whether changes still add to `kills`: until the last index line is loaded.
     pub collecting: bool,
     /// Scratch for objects the DRAM tier evicts.
@@ -114,19 +116,16 @@ impl Shard {
         if let Some(slot) = self.index.remove(hash) {
             self.table.slot_removed(slot.location().segment);
         }
-        if let Some(kills) = self.kills.as_mut().filter(|_| self.collecting) {
-            let kill = kills.entry(hash).or_default();
-            *kill = (*kill).max(version);
+        if self.collecting && self.kills.is_some() {
+            self.distrust_below(hash, version);
         }
     }
 
     /// Opening: slots of `hash` that come from the checkpoint must not be believed below `version`.
     /// False when it is itself below what is known.
     pub fn distrust_below(&mut self, hash: u64, version: u64) -> bool {
-        let kill = self.kills.get_or_insert_default().entry(hash).or_insert(version);
-        let newest = *kill <= version;
-        *kill = (*kill).max(version);
-        newest
+        let kills = Arc::get_mut(self.kills.get_or_insert_default());
+        kills.expect("the sweep reads a map that does not grow").raise(hash, version)
     }
 
     /// Opening: whether it is known already that slots of `hash` must not be believed below
@@ -167,7 +166,7 @@ impl Shard {
 
     /// The version below which nothing of `hash` is believed, while the index loads.
     fn known_kill(&self, hash: u64) -> Option<u64> {
-        self.kills.as_ref()?.get(&hash).copied()
+        self.kills.as_ref()?.get(hash)
     }
 }
 

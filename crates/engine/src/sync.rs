@@ -9,6 +9,15 @@ pub use std::sync::atomic;
 #[cfg(any(loom, shuttle))]
 pub use model::{Mutex, MutexGuard, RwLock, atomic};
 
+/// Gives a lock to whoever waits for it. Otherwise a thread that takes it again at once may have it
+/// before them.
+pub fn unlock_fair<T>(guard: MutexGuard<'_, T>) {
+    #[cfg(not(any(loom, shuttle)))]
+    MutexGuard::unlock_fair(guard);
+    #[cfg(any(loom, shuttle))]
+    drop(guard);
+}
+
 /// The checkers' locks, with the interface of those above: nothing in a model panics with a lock
 /// held.
 #[cfg(any(loom, shuttle))]

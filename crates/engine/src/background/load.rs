@@ -17,8 +17,8 @@
 //! lines go to a temporary index of the old shape. Then every footer is read, or the whole segment
 //! if its footer is lost. A record is live if and only if its old slot points at just that place.
 
-use crate::sync::atomic::Ordering;
 use std::io;
+use std::sync::Arc;
 
 use super::parts::load::{BlockPart, Load, LoadIo, SegmentPart};
 use super::state::bytes;
@@ -28,7 +28,11 @@ use crate::device::{AlignedBuf, Io, IoKind, IoOutput};
 use crate::format::checkpoint::{BLOCK_LINES, decode_block, stride};
 use crate::format::{footer, kill_run};
 use crate::index::Slot;
+use crate::kill_map::KillMap;
 use crate::recovery::{self, Exact, SegmentReader};
+use crate::shard::ShardSlot;
+use crate::sync::atomic::Ordering;
+use crate::sync::unlock_fair;
 
 /// Reads in flight.
 const READS: usize = 4;
@@ -36,6 +40,9 @@ const READS: usize = 4;
 const KILL_PARTS: usize = 8;
 /// Hashes swept per step.
 const SWEEP: usize = 16_384;
+/// Hashes swept, and kill versions entered, while a shard's mutex is held. Each may miss the
+/// processor's caches: some 50 µs.
+const AT_A_LOCK: usize = 256;
 /// Records of a footer entered per turn at a lock are not bounded: footers are.
 const MAX_FOOTERS: usize = 2;
 
@@ -265,43 +272,58 @@ impl Background {
     }
 
     /// Sweeps a bounded number of hashes; true when nothing is left.
+    ///
+    /// Reads and changes of a shard wait for its mutex, so it is taken for few hashes at a time.
     fn sweep_some(&mut self) -> bool {
         let Some(load) = &mut self.load else { return true };
         while load.swept_shards < self.core.shards.len() && !load.is_of_pass(load.swept_shards) {
             load.swept_shards += 1;
         }
         let Some(slot) = self.core.shards.get(load.swept_shards) else { return true };
-        let mut shard = slot.lock();
-        if shard.collecting {
-            // All lines are loaded. From now on a change of a key clears its only slot, and the map
-            // does not grow.
-            shard.collecting = false;
+        if let Some(kills) = end_collecting(slot) {
             // Older kills cannot contradict lines. They only concern records of segments that were
             // open at the checkpoint.
             let header = load.checkpoint.as_ref().map(|(header, _)| header);
             let floor = header.map_or(u64::MAX, |header| header.version_floor);
-            let contradicting =
-                shard.kills.iter().flatten().filter(|(_, version)| **version >= floor);
-            load.sweep = contradicting.map(|(&hash, _)| hash).collect();
+            load.sweep = kills.iter().filter(|kill| kill.1 >= floor).map(|kill| kill.0).collect();
         }
         let from = load.sweep.len().saturating_sub(SWEEP);
-        for hash in load.sweep.split_off(from) {
-            if let Some(at) = shard.index.peek(hash).map(Slot::location) {
-                // Slots into other segments were entered by operations that knew them to be
-                // current. A segment being reclaimed counts too: its records can still be read and
-                // reinserted.
-                if load.is_from_lines(&self.core, at.segment) {
-                    coverage_mark!(Swept);
-                    shard.clear_if(hash, at);
-                }
-            }
+        let swept = load.sweep.split_off(from);
+        for hashes in swept.chunks(AT_A_LOCK) {
+            sweep(&self.core, load, slot, hashes);
         }
         if load.sweep.is_empty() {
-            shard.kills = None;
+            // Its memory is given back without the mutex.
+            let kills = slot.lock().kills.take();
+            drop(kills);
             load.swept_shards += 1;
         }
         load.swept_shards == self.core.shards.len()
     }
+}
+
+/// All lines of a shard are loaded. From now on a change of a key clears its only slot, and the map
+/// does not grow: whoever reads it needs no mutex. `None` if that was so before.
+fn end_collecting(slot: &ShardSlot) -> Option<Arc<KillMap>> {
+    let mut shard = slot.lock();
+    std::mem::take(&mut shard.collecting).then(|| shard.kills.clone().unwrap_or_default())
+}
+
+/// Clears the slots of some hashes that the journal contradicts.
+fn sweep(core: &Core, load: &Load, slot: &ShardSlot, hashes: &[u64]) {
+    debug_assert!(hashes.len() <= AT_A_LOCK, "{} hashes", hashes.len());
+    let mut shard = slot.lock();
+    for &hash in hashes {
+        if let Some(at) = shard.index.peek(hash).map(Slot::location) {
+            // Slots into other segments were entered by operations that knew them to be current. A
+            // segment being reclaimed counts too: its records can still be read and reinserted.
+            if load.is_from_lines(core, at.segment) {
+                coverage_mark!(Swept);
+                shard.clear_if(hash, at);
+            }
+        }
+    }
+    unlock_fair(shard);
 }
 
 /// Nothing on flash that is older counts any more.
@@ -312,10 +334,11 @@ fn enter_kills(core: &Core, kills: &[(u64, u64)]) {
         let mut shard = core.shard(first).lock();
         let mask = core.shards.len() - 1;
         let is_same = |kill: &&(u64, u64)| (kill.0 ^ first) as usize & mask == 0;
-        let n = rest.iter().take_while(is_same).count();
+        let n = rest.iter().take(AT_A_LOCK).take_while(is_same).count();
         for &(hash, version) in &rest[..n] {
             shard.distrust_below(hash, version);
         }
+        unlock_fair(shard);
         rest = &rest[n..];
     }
 }

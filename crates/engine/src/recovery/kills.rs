@@ -1,6 +1,6 @@
 //! Kill versions: from the journal's entries to a map for each shard.
 
-use std::hash::BuildHasherDefault;
+use std::sync::Arc;
 use std::thread;
 
 use crate::journal::{Scan, threads_for};
@@ -23,10 +23,9 @@ pub fn distribute(scan: &Scan, shards: &[ShardSlot]) {
 /// One shard after the other: a map of all hashes would be far larger than a processor's caches.
 fn fill(scan: &Scan, shards: &[ShardSlot], shard: usize) {
     let count = scan.kills_of(shard, shards.len()).count();
-    let mut map = KillMap::with_capacity_and_hasher(count, BuildHasherDefault::default());
+    let mut map = KillMap::with_capacity(count);
     for kill in scan.kills_of(shard, shards.len()) {
-        let version = map.entry(kill.hash).or_default();
-        *version = (*version).max(kill.version);
+        map.raise(kill.hash, kill.version);
     }
-    shards[shard].lock().kills = Some(map);
+    shards[shard].lock().kills = Some(Arc::new(map));
 }
