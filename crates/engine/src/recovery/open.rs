@@ -64,6 +64,9 @@ pub fn open(config: &Config, env: Env, disk: &mut dyn Disk) -> Result<Opened, Op
     let of_this_journal = past.checkpoint.as_ref().filter(|_| past.journal_ok);
     let base = of_this_journal.map_or(0, |c| c.header.journal_position);
     let mut areas = CheckpointAreas::new(all_homes_of(&past.members), tables);
+    if areas.homes().len() > 1 {
+        coverage_mark!(TwoHomes);
+    }
     let plan = restore(&core, past, warm, &mut areas, &patient);
     let others = core.table.free_count() as usize + areas.count();
     opening.segments = u64::from(core.table.len()) - others as u64;

@@ -183,6 +183,16 @@ impl Run {
         }
     }
 
+    /// Notes of which keys the end of a life may take an older copy.
+    pub(super) fn note_risks(&mut self, life: &Life, kind: Crash) {
+        if life.core.stats().totals.checkpoints > 0 {
+            self.at_risk.clear();
+        }
+        if kind == Crash::Machine {
+            self.at_risk.extend(life.at_risk(&self.world.machine));
+        }
+    }
+
     /// Keys with copies on flash that must survive.
     fn survivors(&self, life: &Life, kind: Crash) -> Vec<Key> {
         let machine = &self.world.machine;
@@ -196,9 +206,15 @@ impl Run {
         }
         // A footer on its way may survive a power loss, and a record that it names may not. Read
         // behind the checkpoint, it hides a newer copy where no journal entry tells which is newer:
-        // a miss in an Immutable namespace.
-        let at_risk =
-            if kind == Crash::Machine { life.at_risk(machine) } else { HashSet::default() };
+        // a miss in an Immutable namespace. So it does at any later opening behind the same
+        // checkpoint, though none may have hidden it before.
+        let mut at_risk = HashSet::default();
+        if life.core.stats().totals.checkpoints == 0 {
+            at_risk.clone_from(&self.at_risk);
+        }
+        if kind == Crash::Machine {
+            at_risk.extend(life.at_risk(machine));
+        }
         self.live(life, |run, life, key| {
             let options = run.options[usize::from(key.ns)];
             if options.immutable && at_risk.contains(&(key.ns.into(), key_bytes(key))) {

@@ -127,6 +127,7 @@ paths! {
     // Recovery.
     CheckpointErased = "open: checkpoint that cannot be read erased",
     HomeLeftOut = "open: a home left out whose checkpoint can be neither read nor erased",
+    TwoHomes = "open: two homes of checkpoints",
     OpenedNew = "open: new cache",
     OpenedClean = "open: after a clean stop",
     OpenedProcess = "open: after the death of the process",

@@ -3,11 +3,16 @@
 
 use super::plan::{
     Expect, Expiry, Fault, Key, ModifyKind, Options, Plan, Race, Setup, Size, Step, What,
+    least_head,
 };
 use crate::device::sim::SimRandom;
 
 /// One seed in so many has many segments and keys.
 const WIDE: u64 = 20;
+/// One seed in so many has two to four devices, each of which may be a home of checkpoints.
+const SEVERAL: u64 = 16;
+/// KiB that the areas of a home may take an eighth of.
+const ROOMY_HEAD: u64 = 768;
 /// One step in so many is one of those histories that single steps hardly ever make.
 const MOTIFS: f64 = 1.0 / 80.0;
 
@@ -27,7 +32,11 @@ impl Plan {
     /// The run of a seed: one in 64 is long.
     pub fn of(seed: u64) -> Self {
         let r = &mut SimRandom::new(seed ^ 0xa5a5_0000_5a5a);
-        let setup = Setup::random(seed, r);
+        let mut setup = Setup::random(seed, r);
+        // Not drawn, so that other seeds make the same runs as before.
+        if seed % SEVERAL == 9 {
+            setup.have_several(&mut SimRandom::new(seed ^ 0x5e7e));
+        }
         let weather = match r.below(20) {
             0..10 => Weather::Fair,
             10..12 => Weather::Slow,
@@ -115,7 +124,29 @@ impl Setup {
             compacts: [0, 3, 8, 40][(seed / 4 % 4) as usize],
             passes: [None, Some(2), Some(4)][(seed / 16 % 3) as usize],
             fixed_lives: if seed % 5 == 4 { 1 + seed / 5 % 3 } else { 0 },
+            head_kib: least_head(),
         }
+    }
+
+    /// Several devices, all of them large enough for checkpoints, and settings that are drawn one
+    /// by one: in other seeds some of them never meet.
+    fn have_several(&mut self, r: &mut SimRandom) {
+        let devices = choose(r, &[2, 2, 3, 3, 4]);
+        let total = self.segments.iter().sum::<u32>().max(4 * devices);
+        self.segments = vec![total / devices; devices as usize];
+        self.segments[0] += total % devices;
+        let to = r.below(devices.into()) as usize;
+        // Devices of unequal size, and any of them the largest.
+        self.segments[(to + 1) % devices as usize] -= 1;
+        self.segments[to] += 1;
+        self.head_kib = ROOMY_HEAD;
+        self.fixed_lives = 0;
+        self.admits_unproven = r.chance(0.6);
+        self.contests = r.chance(0.2);
+        self.relieves_after = choose(r, &[None, Some(0), Some(0), Some(200), Some(600)]);
+        self.moves_once = r.chance(0.4);
+        self.compacts = choose(r, &[0, 3, 8, 40]);
+        self.passes = choose(r, &[None, Some(2), Some(4)]);
     }
 }
 
@@ -255,6 +286,11 @@ impl Maker<'_> {
             self.push(r, end);
         }
         self.push(r, What::Mute { device, mute: true });
+        let devices = self.setup.segments.len() as u8;
+        if self.setup.has_room_for_homes() && self.weather == Weather::Foul && r.chance(0.3) {
+            // Another one goes meanwhile.
+            self.push(r, What::Away { device: (device + 1) % devices, away: true });
+        }
         for _ in 0..3 + r.below(30) {
             let what = match r.below(8) {
                 0 => What::Read { key: self.key(r), race: Race::None },

@@ -53,6 +53,15 @@ pub struct Setup {
     /// Parts in which the index is loaded, at most.
     #[serde(default)]
     pub passes: Option<u32>,
+    /// KiB of each device besides segments. The least leaves no room for a second home of
+    /// checkpoints, as in runs that were kept before there was one.
+    #[serde(default = "least_head")]
+    pub head_kib: u64,
+}
+
+/// What a superblock and the areas of the smallest index need.
+pub fn least_head() -> u64 {
+    192
 }
 
 fn always() -> u64 {
@@ -388,7 +397,13 @@ impl Setup {
             moves_once: false,
             compacts: 0,
             passes: None,
+            head_kib: least_head(),
         }
+    }
+
+    /// Whether each device may be a home of checkpoints.
+    pub fn has_room_for_homes(&self) -> bool {
+        self.head_kib > least_head()
     }
 }
 

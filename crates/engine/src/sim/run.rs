@@ -510,6 +510,7 @@ impl Run {
         let shape = |life: &Life| (life.core.shards.len(), life.core.shards[0].index.base_lines());
         let (before, covered) = (shape(&life), life.core.stats().totals.checkpoints > 0);
         self.homes = self.homes(&life);
+        self.note_risks(&life, crash.kind);
         self.drop_acks(crash.kind);
         self.world.crash(life, crash.kind);
         self.change_directory(covered);

@@ -20,12 +20,10 @@ use crate::format::{UNIT, footer, journal};
 use crate::namespace::Namespace;
 use crate::namespace::open::open_namespace;
 use crate::recovery::{self, Env};
-use crate::segment::SegmentState;
+use crate::segment::{NO_PLACE, SegmentState};
 
 /// Unix time at the start.
 pub const EPOCH: u64 = 1_000_000;
-/// Bytes of each device besides segments; superblock and checkpoint areas need no more.
-const HEAD: u64 = 192 << 10;
 /// Bytes a shard of the DRAM tier needs before it can hold anything.
 const DRAM_SLACK: u64 = 68 << 10;
 /// Tries to open before faults are switched off.
@@ -92,7 +90,7 @@ impl World {
         let sizes: Vec<u64> = setup
             .segments
             .iter()
-            .map(|n| HEAD + u64::from(*n) * u64::from(setup.segment_kib) * 1024)
+            .map(|n| (setup.head_kib + u64::from(*n) * u64::from(setup.segment_kib)) << 10)
             .collect();
         Self {
             machine: SimMachine::new(setup.seed, SimFaults::none(), &sizes),
@@ -397,7 +395,9 @@ impl Life {
         let mut bytes = vec![0; table.segment_size() as usize];
         for segment in 0..table.len() {
             let (place, generation) = (table.place(segment), table.generation(segment));
-            if machine.is_durable(place.device, place.offset, table.segment_size().into()) {
+            if place == NO_PLACE
+                || machine.is_durable(place.device, place.offset, table.segment_size().into())
+            {
                 continue;
             }
             machine.peek(place.device, place.offset, &mut bytes);
