@@ -332,6 +332,12 @@ impl FlashRead {
         self.len
     }
 
+    /// Bytes that the record has at most, its header and key included: as the index knows it.
+    #[must_use]
+    pub fn most_of_record(&self) -> u32 {
+        self.pointer.slot.size_class().max_bytes()
+    }
+
     /// Always false: there is something to read.
     #[must_use]
     pub fn is_empty(&self) -> bool {

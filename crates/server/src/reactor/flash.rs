@@ -1,99 +1,41 @@
-//! One aligned read of a flash device on the reactor's own ring.
-//!
-//! A device without a file descriptor cannot be read by a ring; a helper thread reads it. Such a
-//! device is simulated, or a test's slow one.
+//! Reads of flash that end: with the bytes, with an error, or given up as the device answers none.
 
-#![allow(unsafe_code)]
-
+use std::future::poll_fn;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::pin::pin;
+use std::task::Poll;
 
-use afterglow_engine::device::{AlignedBuf, DeviceId, DeviceSet};
-use compio::BufResult;
-use compio::buf::{IntoInner, IoBuf, IoBufMut, SetLen};
-use compio::driver::op::ReadAt;
+use afterglow_engine::device::AlignedBuf;
 
-/// A device of the cache, held open.
-#[derive(Clone)]
-pub struct FlashFile {
-    set: Arc<dyn DeviceSet>,
-    device: DeviceId,
-}
-
-impl FlashFile {
-    /// The device `device` of `set`; `None` when there is no such device.
-    pub fn new(set: Arc<dyn DeviceSet>, device: DeviceId) -> Option<Self> {
-        set.infos().get(usize::from(device.0))?;
-        Some(Self { set, device })
-    }
-}
-
-/// A device that has a descriptor.
-struct OnRing(FlashFile);
-
-impl AsFd for OnRing {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        let FlashFile { set, device } = &self.0;
-        let fd = set.raw_fd(*device).expect("checked when this was made, and sets do not change");
-        // SAFETY: the descriptor is valid as long as the set lives (contract of `raw_fd`), and
-        // `self` holds the set.
-        unsafe { BorrowedFd::borrow_raw(fd) }
-    }
-}
+use super::device_read::{FlashFile, read_whole};
+use super::silence;
 
 /// Fills `buf` from `offset`. Offset and length are multiples of the device's alignment.
 ///
-/// Device and buffer belong to the runtime until the kernel is done with them. Dropping the future
-/// loses the result; it never frees memory under a read in flight.
+/// What [`read_whole`] says of buffer and future holds here too.
 ///
 /// # Errors
-/// `UnexpectedEof` when the device ends early, otherwise what the kernel said.
+/// `UnexpectedEof` when the device ends early, `TimedOut` when it has had reads for two seconds and
+/// answered none of them, otherwise what the kernel said.
 pub async fn read_flash(
     device: &FlashFile,
     offset: u64,
     buf: AlignedBuf,
 ) -> io::Result<AlignedBuf> {
-    let (device, len) = (device.clone(), buf.len());
-    if device.set.raw_fd(device.device).is_none() {
-        return compio::runtime::spawn_blocking(move || {
-            device.set.read_at(device.device, offset, len as u32)
-        })
-        .await?;
+    if device.has_no_descriptor() {
+        return read_whole(device, offset, buf).await;
     }
-    let target = Target { buf, filled: 0 };
-    let BufResult(result, op) =
-        compio::runtime::submit(ReadAt::new(OnRing(device), offset, target)).await;
-    if result? < len {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(op.into_inner().buf)
-}
-
-/// The buffer as the runtime wants to see it: zeroed memory of a fixed length.
-struct Target {
-    buf: AlignedBuf,
-    filled: usize,
-}
-
-impl IoBuf for Target {
-    fn as_init(&self) -> &[u8] {
-        &self.buf[..self.filled]
-    }
-}
-
-impl SetLen for Target {
-    unsafe fn set_len(&mut self, len: usize) {
-        self.filled = len;
-    }
-}
-
-impl IoBufMut for Target {
-    fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
-        let bytes: &mut [u8] = &mut self.buf;
-        // SAFETY: same layout; the runtime only ever writes initialised bytes through it, so the
-        // buffer stays initialised.
-        unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
-    }
+    let mut reading = silence::enter(device)?;
+    let mut read = pin!(read_whole(device, offset, buf));
+    poll_fn(|context| match read.as_mut().poll(context) {
+        Poll::Ready(bytes) => {
+            reading.came_back();
+            Poll::Ready(bytes)
+        }
+        Poll::Pending => match reading.wait(context.waker()) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        },
+    })
+    .await
 }

@@ -5,15 +5,18 @@
 //! only for rare events (a new connection, a schema event). A hit never crosses reactors: any
 //! reactor may take the lock of any shard of the cache.
 
+mod device_read;
 mod flash;
 mod listen;
 mod reactors;
 mod runtime;
+mod silence;
 #[cfg(test)]
 mod tests;
 mod wake;
 
-pub use flash::{FlashFile, read_flash};
+pub use device_read::FlashFile;
+pub use flash::read_flash;
 pub use listen::{Bound, BoundUnix, ListenError, Listener};
 pub use reactors::{ConnectionGuard, Reactors, ReactorsConfig};
 pub use runtime::{Driver, build as build_runtime};

@@ -1,6 +1,7 @@
 use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::net::TcpStream as StdStream;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::task::Poll;
@@ -10,6 +11,7 @@ use afterglow_engine::device::{self, AlignedBuf, DeviceConfig, DeviceId, IoEngin
 use compio::BufResult;
 use compio::io::{AsyncRead, AsyncWriteExt};
 use futures_util::FutureExt;
+use futures_util::future::Either;
 
 use super::*;
 
@@ -268,6 +270,67 @@ fn flash_is_read_on_the_ring_whole_or_with_an_error() {
     }
     drop(opened);
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A cache of one small file.
+fn small_file(dir: &std::path::Path) -> FlashFile {
+    let config = DeviceConfig { path: dir.join("flash"), size: 1 << 20 };
+    let opened = device::open(&[config], IoEngine::Pread).unwrap();
+    FlashFile::new(opened.set, DeviceId(0)).unwrap()
+}
+
+/// A read that never comes back.
+async fn never(file: &FlashFile) -> io::Error {
+    let mut reading = silence::enter(file).unwrap();
+    std::future::poll_fn(|context| match reading.wait(context.waker()) {
+        Ok(()) => Poll::Pending,
+        Err(error) => Poll::Ready(error),
+    })
+    .await
+}
+
+#[test]
+fn reads_of_a_device_that_answers_none_are_given_up_until_it_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    for driver in [Driver::Auto, Driver::Readiness] {
+        let reactors = reactors(1, driver);
+        let file = small_file(dir.path());
+        let (first, second) = reactors
+            .block_on(0, move || async move {
+                let ends = futures_util::join!(never(&file), never(&file));
+                // It answers the block that it is asked for then.
+                while let Err(error) = read_flash(&file, 0, AlignedBuf::for_read(4096)).await {
+                    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+                    yield_now().await;
+                }
+                ends
+            })
+            .unwrap();
+        assert_eq!([first.kind(), second.kind()], [io::ErrorKind::TimedOut; 2]);
+        reactors.shutdown();
+    }
+}
+
+#[test]
+fn a_read_waits_on_as_long_as_its_device_answers_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let reactors = reactors(1, Driver::Auto);
+    let file = small_file(dir.path());
+    let answered = reactors
+        .block_on(0, move || async move {
+            let long = pin!(never(&file));
+            let others = pin!(async {
+                let began = Instant::now();
+                while began.elapsed() < Duration::from_secs(4) {
+                    read_flash(&file, 0, AlignedBuf::for_read(4096)).await.unwrap();
+                    compio::time::sleep(Duration::from_millis(10)).await;
+                }
+            });
+            matches!(futures_util::future::select(long, others).await, Either::Right(_))
+        })
+        .unwrap();
+    assert!(answered, "it was given up");
+    reactors.shutdown();
 }
 
 #[test]

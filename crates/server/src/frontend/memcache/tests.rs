@@ -31,6 +31,7 @@ mod ahead;
 mod changes;
 mod clocks;
 mod dumps;
+mod hanging;
 mod hold_ups;
 mod large;
 mod one_write;
@@ -116,8 +117,9 @@ impl DeviceSet for Slow {
 struct Opened {
     front_end: MemcacheFrontEnd,
     slow: Arc<Slow>,
+    cache: Arc<Cache>,
     reactors: Reactors,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Drop for Opened {
@@ -193,7 +195,7 @@ impl Opened {
         let mut client = connect(&front_end);
         client.send("set warm 0 0 2\r\nhi\r\n");
         assert_eq!(client.line(), "STORED");
-        Opened { front_end, slow, reactors, _dir: dir }
+        Opened { front_end, slow, cache, reactors, dir }
     }
 }
 

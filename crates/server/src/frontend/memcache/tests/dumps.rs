@@ -62,7 +62,7 @@ fn a_dump_that_fails_behind_objects_ends_the_connection_and_one_that_cannot_begi
     let opened = Opened::new(40);
     // Whatever is read of flash from now on is beyond its end.
     let flash =
-        std::fs::OpenOptions::new().write(true).open(opened._dir.path().join("flash")).unwrap();
+        std::fs::OpenOptions::new().write(true).open(opened.dir.path().join("flash")).unwrap();
     flash.set_len(0).unwrap();
     let (said, performed) = torn(&opened);
     assert_eq!(said, format!("warm{ERROR}"));
