@@ -55,20 +55,31 @@ pub(super) fn carried_removals(past: &Past, env: &Env, warm: &mut [bool]) -> Car
 /// The last life may have died between the write of its checkpoint's header and the flush. Whether
 /// the checkpoint will last, also should the power go now: only then the journal below it may be
 /// used again.
+///
+/// It may also have died behind the erasure of a header, of an attempt that failed. The power would
+/// bring that back, and the next life would go on from it, not from what this one knows. So all
+/// homes are flushed.
 pub(super) fn flush_checkpoint(past: &Past, disk: &mut dyn Disk) -> bool {
-    let Some(checkpoint) = &past.checkpoint else { return true };
-    let mut flushed = Ok(());
-    for &home in &checkpoint.homes {
-        let device = past.homes[home].device;
-        flushed = run(disk, Io { id: 0, device, offset: 0, kind: IoKind::Sync });
-        if flushed.is_ok() {
-            return true;
+    let holders = past.checkpoint.as_ref().map_or(&[][..], |checkpoint| &checkpoint.homes);
+    let mut lasts = holders.is_empty();
+    for (n, home) in past.homes.iter().enumerate() {
+        let holds = holders.contains(&n);
+        if !holds && past.end != End::Process {
+            continue;
+        }
+        match run(disk, Io { id: 0, device: home.device, offset: 0, kind: IoKind::Sync }) {
+            Ok(_) => lasts |= holds,
+            Err(error) => {
+                tracing::warn!(%error, "a home of checkpoints could not be flushed");
+            }
         }
     }
-    if let Err(error) = &flushed {
-        tracing::warn!(%error, "the checkpoint could not be flushed: the journal is kept until the next checkpoint");
+    if !lasts {
+        tracing::warn!(
+            "the checkpoint could not be flushed: the journal is kept until the next one"
+        );
     }
-    flushed.is_ok()
+    lasts
 }
 
 /// Starts a new life: durable before anything else changes. Namespaces that start cold are killed
