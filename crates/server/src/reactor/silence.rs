@@ -43,12 +43,12 @@ thread_local! {
 
 /// The devices of this thread that have reads under way, or are silent.
 struct Watched {
-    devices: Vec<Rc<Device>>,
+    devices: Vec<Rc<WatchedDevice>>,
     is_looking: bool,
 }
 
 /// A device, as this thread sees it.
-struct Device {
+struct WatchedDevice {
     file: FlashFile,
     /// Reads under way; the wakers of those that wait.
     reads: Cell<usize>,
@@ -59,8 +59,8 @@ struct Device {
 }
 
 /// A read under way.
-pub(super) struct Reading {
-    device: Rc<Device>,
+pub(super) struct ReadUnderWay {
+    device: Rc<WatchedDevice>,
     place: Option<usize>,
 }
 
@@ -68,11 +68,11 @@ pub(super) struct Reading {
 ///
 /// # Errors
 /// `TimedOut` where the device is silent.
-pub(super) fn enter(file: &FlashFile) -> io::Result<Reading> {
+pub(super) fn enter(file: &FlashFile) -> io::Result<ReadUnderWay> {
     let (device, begins) = WATCHED.with_borrow_mut(|watched| {
         let known = watched.devices.iter().find(|device| device.file.is_same(file)).cloned();
         let device = known.unwrap_or_else(|| {
-            let device = Rc::new(Device::of(file.clone()));
+            let device = Rc::new(WatchedDevice::of(file.clone()));
             watched.devices.push(device.clone());
             device
         });
@@ -87,14 +87,14 @@ pub(super) fn enter(file: &FlashFile) -> io::Result<Reading> {
     if device.reads.replace(device.reads.get() + 1) == 0 {
         device.quiet.set(Duration::ZERO);
     }
-    Ok(Reading { device, place: None })
+    Ok(ReadUnderWay { device, place: None })
 }
 
 fn gave_up() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the device has answered no read for two seconds")
 }
 
-impl Reading {
+impl ReadUnderWay {
     /// The read has come back, with whatever outcome.
     pub(super) fn came_back(&self) {
         self.device.quiet.set(Duration::ZERO);
@@ -117,7 +117,7 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for ReadUnderWay {
     fn drop(&mut self) {
         self.device.reads.set(self.device.reads.get() - 1);
         if let Some(place) = self.place {
@@ -126,7 +126,7 @@ impl Drop for Reading {
     }
 }
 
-impl Device {
+impl WatchedDevice {
     fn of(file: FlashFile) -> Self {
         Self {
             file,
@@ -202,7 +202,7 @@ impl Drop for Looking {
 }
 
 /// A silent device that is asked. It is no longer silent when that ends.
-struct Asking(Rc<Device>);
+struct Asking(Rc<WatchedDevice>);
 
 impl Drop for Asking {
     fn drop(&mut self) {
