@@ -149,35 +149,43 @@ class Feeds:
         self.seen({item(feed, c, "v"): v, item(feed, c, "w"): w}, start)
 
     def write_item(self, feed, c):
-        life = self.random.choice((2, 3)) if self.random.random() < 0.05 else None
-        timestamp = self.record.timestamp(self.random, life is not None)
-        cells, text = self.item_write(feed, c, timestamp, life)
-        self.recorded(cells, self.texted(text), timestamp, life)
+        """Prepared with a write time beside it, or in text with one in it."""
+        random = self.random
+        life = random.choice((2, 3)) if random.random() < 0.05 else None
+        kind = random.choices(list(KINDS), KINDS.values())[0] if life is None else "insert"
+        timestamp = self.record.timestamp(random, life is not None)
+        prepares = kind != "batch" and random.random() < 0.5
+        options = [f"TIMESTAMP {timestamp}"] * (not prepares) + [f"TTL {life}"] * bool(life)
+        using = f" USING {' AND '.join(options)}" if options else ""
+        cells, text, values = self.item_write(kind, feed, c, using)
+        send = self.bound(text, values, timestamp) if prepares else self.texted(told(text, values))
+        self.recorded(cells, send, timestamp, life)
 
-    def item_write(self, feed, c, timestamp, life):
-        """One kind of write: the cells it sets, and its text."""
-        value, using = self.record.value(), f"USING TIMESTAMP {timestamp}"
-        insert = f"INSERT INTO KS.feed (k, c, v, w) VALUES ({feed}, {{}}, {value}, {value})"
-        kind = self.random.choices(list(KINDS), KINDS.values())[0]
-        rows, columns, new = [c], COLUMNS, value
-        where = f"WHERE k = {feed} AND c = {c}"
-        if life is not None:
-            text = f"{insert.format(c)} {using} AND TTL {life}"
-        elif kind == "insert":
-            text = f"{insert.format(c)} {using}"
+    def item_write(self, kind, feed, c, using):
+        """One kind of write: the cells it sets, its text, and a value for each of its markers."""
+        rows, columns, new = [c], COLUMNS, self.record.value()
+        insert = "INSERT INTO KS.feed (k, c, v, w) VALUES (?, ?, ?, ?)"
+        values = [feed, c]
+        if kind == "insert":
+            text, values = insert + using, [feed, c, new, new]
         elif kind == "cell":
-            columns = (self.random.choice(COLUMNS),)
-            text = f"UPDATE KS.feed {using} SET {columns[0]} = {value} {where}"
+            columns, values = (self.random.choice(COLUMNS),), [new, feed, c]
+            text = f"UPDATE KS.feed{using} SET {columns[0]} = ? WHERE k = ? AND c = ?"
         elif kind == "row":
-            text, new = f"DELETE FROM KS.feed {using} {where}", None
+            text, new = f"DELETE FROM KS.feed{using} WHERE k = ? AND c = ?", None
         elif kind == "range":
-            rows, new = range(c, ITEMS), None
-            text = f"DELETE FROM KS.feed {using} WHERE k = {feed} AND c >= {c}"
+            text, new = f"DELETE FROM KS.feed{using} WHERE k = ? AND c >= ?", None
+            rows = range(c, ITEMS)
         elif kind == "partition":
-            rows, new = range(ITEMS), None
-            text = f"DELETE FROM KS.feed {using} WHERE k = {feed}"
+            text, new = f"DELETE FROM KS.feed{using} WHERE k = ?", None
+            rows, values = range(ITEMS), [feed]
         else:
             rows = [c, (c + 1) % ITEMS]
-            both = "; ".join(insert.format(row) for row in rows)
-            text = f"BEGIN BATCH {using} {both}; APPLY BATCH"
-        return {item(feed, row, column): new for row in rows for column in columns}, text
+            text = f"BEGIN BATCH{using} {insert}; {insert}; APPLY BATCH"
+            values = [value for row in rows for value in (feed, row, new, new)]
+        return {item(feed, row, column): new for row in rows for column in columns}, text, values
+
+
+def told(text, values):
+    """The text with the values in the place of its markers."""
+    return text.replace("?", "{}").format(*values)
