@@ -82,8 +82,8 @@ differential: tools release
 	  --release $(or $(CASSANDRA),5.0) $(if $(SEED),--seed $(SEED))
 
 # Clients, faults and a judgement over all that was read and written: RUNS= of a minute each,
-# NODES=1 or 3; RING=2 to 4 instances as one cache; PORCUPINE=1 has porcupine judge them too. With
-# RING it also fails below sums such as AT_LEAST=reads=1000000,soon=5000,minutes=20.
+# NODES=1 or 3; RING=2 to 4 instances as one cache; PORCUPINE=1 has porcupine judge them too. It
+# also fails below sums such as AT_LEAST=reads=1000000,minutes=20.
 history: tools release
 	.venv/bin/python -m histories --runs $(or $(RUNS),20) $(if $(RING),--ring $(RING)) \
 	  --nodes $(or $(NODES),1) $(if $(SEED),--seed $(SEED)) $(if $(PORCUPINE),--porcupine) \

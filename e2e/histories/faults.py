@@ -11,6 +11,8 @@ from pathlib import Path
 
 from afterglow_e2e.process import ROOT, Failure
 
+from .counted import Counted
+
 # Seconds from a fault to the next.
 APART = (0.5, 3)
 # An absence is longer than the first one's promise, and within the second one's.
@@ -63,7 +65,9 @@ class Faults:
             relay,
             clock,
         )
-        self.wanted, self.counts, self.doubts = wanted, {}, (0, 0)
+        self.wanted, self.counts, self.counted = wanted, {}, Counted(instance)
+        # How often a cut was followed by a lull, in which what it left in doubt can be settled.
+        self.lulls = 0
         # That of the tables, once they are made.
         self.keyspace = None
         self.stopping = threading.Event()
@@ -77,28 +81,21 @@ class Faults:
             self.counts[name] = self.counts.get(name, 0) + 1
             is_lull = name == "cut" and self.random.random() < 0.5
             self.pause(*(LULL if is_lull else APART))
+            self.lulls += is_lull
 
     def pause(self, least, most):
         self.stopping.wait(self.random.uniform(least, most))
 
-    def count_doubts(self):
-        """How often a write in doubt was sent again, and how many were settled by that. Afterglow's
-        own counts begin anew when it starts.
-        """
-        metrics, names = self.instance.metrics(), ("repeated", "settled")
-        now = (metrics.total(f"afterglow_{name}_writes_total") for name in names)
-        return tuple(before + more for before, more in zip(self.doubts, now, strict=True))
-
     def kill(self):
         """kill -9 of Afterglow, and a start on the same files."""
-        self.doubts = self.count_doubts()
+        self.counted.ends()
         self.instance.kill()
         self.pause(0, 0.5)
         self.instance.start()
 
     def terminate(self):
         """An orderly stop, and a start; in half of them rows stay for a planned absence alone."""
-        self.doubts = self.count_doubts()
+        self.counted.ends()
         self.instance.terminate()
         extra = self.instance.extra
         if self.random.random() < 0.5:
@@ -111,7 +108,7 @@ class Faults:
 
     def succeed(self):
         """A successor takes over while it runs."""
-        self.doubts = self.count_doubts()
+        self.counted.ends()
         self.instance.succeed()
 
     def invalidate(self):

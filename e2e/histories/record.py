@@ -8,6 +8,7 @@ after a smaller one.
 """
 
 import json
+import re
 import subprocess
 import threading
 import time
@@ -18,6 +19,17 @@ SECOND = 10**9
 # No cell is served beyond its end, also where Afterglow's clock is stepped. The wall clock and the
 # one that events go by may run apart by this much in the life of a cell.
 APART = SECOND // 10
+# What the checker says of it.
+VERDICT = re.compile(
+    r"(\d+) reads judged, (\d+) writes acknowledged, (\d+) of unknown outcome\n(?:(\d+) READS)?"
+)
+
+
+def verdict(said):
+    """What the checker has counted, by name; nothing where it came to no verdict."""
+    judged = VERDICT.search(said)
+    names = ("reads", "acknowledged", "unknown", "stale_or_wrong")
+    return dict(zip(names, (int(n or 0) for n in judged.groups()), strict=True)) if judged else {}
 
 
 class Record:

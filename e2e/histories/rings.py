@@ -22,7 +22,9 @@ from .beyond import FAR, RENEWING, Beyond
 from .bounded import POLICIES
 from .clients import Clients
 from .faults import Clock
+from .floors import short_of
 from .holders import others
+from .record import verdict
 from .ring_faults import RingFaults
 from .ring_holders import RingHolders
 from .runs import BACK, Run
@@ -49,11 +51,10 @@ SUMS = {
     "stale": "stale_or_wrong",
     "undecided": "undecided",
 }
+# Of these `--at-least` may demand so many.
+NAMES = {"minutes", *SUMS} - {"stale", "undecided"}
 # What porcupine says, where it judges too.
 SECOND = re.compile(r"porcupine: (\d+) registers, .*: \d+ wrong, (\d+) undecided")
-VERDICT = re.compile(
-    r"(\d+) reads judged, (\d+) writes acknowledged, (\d+) of unknown outcome\n(?:(\d+) READS)?"
-)
 
 
 class Instances:
@@ -217,14 +218,12 @@ class RingRun:
         figures = self.figures
         path = folder / f"history-{self.seed}.jsonl"
         fine, said = self.record.close(path, profile, json.dumps(figures), "")
-        judged = VERDICT.search(said)
-        if judged:
-            names = ("reads", "acknowledged", "unknown", "stale_or_wrong")
-            figures |= dict(zip(names, (int(n or 0) for n in judged.groups()), strict=True))
+        judged = verdict(said)
+        figures |= judged
         if second := SECOND.search(said):
             figures |= dict(zip(("registers", "undecided"), map(int, second.groups()), strict=True))
         wrong += complaints(figures, clients)
-        fine = fine and judged is not None and not wrong
+        fine = fine and bool(judged) and not wrong
         with (folder / "runs.jsonl").open("a") as out:
             out.write(json.dumps(figures | {"fine": fine, "wrong": wrong}) + "\n")
         return fine, "\n".join([describe(figures), *([] if fine else [said, *wrong])])
@@ -277,23 +276,6 @@ def sums(runs):
     """What was done and seen in all runs in which clients were at work."""
     figures = total(runs)
     return {"minutes": figures["seconds"] / 60} | {name: figures[of] for name, of in SUMS.items()}
-
-
-def wanted_at_least(text):
-    """The least that sums must reach, of `reads=1000000,soon=500`."""
-    least = {name: float(number) for name, number in (part.split("=") for part in text.split(","))}
-    if strange := least.keys() - ({"minutes", *SUMS} - {"stale", "undecided"}):
-        raise ValueError(f"no sum is called {strange}")
-    return least
-
-
-def short_of(found, least):
-    """Which sums are below the least that they must reach."""
-    return [
-        f"{name}: {found[name]:g} instead of {number:g}"
-        for name, number in least.items()
-        if found[name] < number
-    ]
 
 
 def forget(node):

@@ -11,8 +11,10 @@ from afterglow_e2e.rawcql import ONE, RawClient
 
 from .bounded import POLICIES
 from .clients import Clients, schema
+from .counted import COUNTS
 from .faults import Faults
-from .record import Record
+from .floors import complaints
+from .record import Record, verdict
 
 EVERYTHING = ("kill", "kill", "terminate", "succeed", "hold", "cut", "slow", "step", "invalidate")
 # A node of Cassandra takes long to come back, so this is for the campaign only.
@@ -36,13 +38,14 @@ class Run:
         levels=None,
         factor=1,
         write_levels=None,
+        limited=False,
     ):
         self.seed, self.instance, self.nodes, self.factor = seed, instance, nodes, factor
         random = randomness.Random(f"faults-{seed}")
         self.faults = Faults(random, instance, nodes, relay, clock, wanted)
-        self.levels, self.write_levels = levels, write_levels
+        self.levels, self.write_levels, self.limited = levels, write_levels, limited
         self.keyspace = None
-        self.record = Record()
+        self.record, self.figures = Record(), {}
 
     def create(self):
         """The tables, made through Afterglow in a keyspace of their own: what an earlier run left
@@ -77,16 +80,14 @@ class Run:
         if self.instance.policies == POLICIES:
             options["nodes"] = self.nodes
         before, self.faults.keyspace = time.monotonic(), self.keyspace
-        hits = passed = 0
+        self.faults.counted.begin()
         with Clients(self.record, [self.instance], self.keyspace, self.seed, **options) as clients:
             try:
                 self.faults.run(seconds)
             finally:
                 for node in self.nodes:
                     node.resume()
-        after = self.instance.metrics()
-        hits, passed = after.hits(), after.total("afterglow_passes_total")
-        repeated, settled = self.faults.count_doubts()
+        counted, last = self.faults.counted.sums(), describe(self.instance.metrics())
         poll(
             "the database to answer a sweep of all rows",
             lambda: self.swept(clients),
@@ -94,16 +95,21 @@ class Run:
             every=0.5,
         )
         words = (
-            f"seed {self.seed}: {time.monotonic() - before:.0f} s, {clients.reads} reads, {clients.writes} writes, "
-            f"{clients.failures} failures, faults {self.faults.counts}, since the last start {hits:.0f} hits, "
-            f"{passed:.0f} passed, {after.updated():.0f} rows updated by writes and "
-            f"in all {repeated:.0f} writes in doubt sent again and {settled:.0f} settled"
+            f"seed {self.seed}{' with small units' * self.limited}: {time.monotonic() - before:.0f} s, {clients.reads} reads, {clients.writes} writes, "
+            f"{clients.failures} failures, faults {self.faults.counts}, {counted['hits']} hits, "
+            f"{counted['passed']} passed, {counted['updated']} rows updated by writes, "
+            f"{counted['refreshed']} read again after them, {counted['beyond']} reads beyond a unit, "
+            f"{counted['repeated']} writes in doubt sent again and {counted['settled']} settled"
         )
         path = folder / f"history-{self.seed}.jsonl"
-        fine, words = self.record.close(path, profile, describe(after), words)
-        if clients.errors:
-            fine, words = False, f"{words}\nclients died: {clients.errors}"
-        return fine, words
+        fine, words = self.record.close(path, profile, last, words)
+        judged = verdict(words)
+        wrong = [f"clients died: {clients.errors}"] if clients.errors else []
+        if judged:
+            told = {"seconds": seconds, "lulls": self.faults.lulls, "limited": self.limited}
+            self.figures = {name: counted[name] for name in COUNTS} | judged | told
+            wrong += complaints(self.figures)
+        return fine and bool(judged) and not wrong, "\n".join([words, *wrong])
 
     @staticmethod
     def swept(clients):

@@ -8,6 +8,7 @@ import pytest
 from histories.bounded import POLICIES
 from histories.clients import Clients, register
 from histories.faults import Clock
+from histories.floors import complaints, missing, sums
 from histories.record import Record
 from histories.runs import Run
 
@@ -38,6 +39,33 @@ def test_no_read_is_stale_whatever_happens(fragile, cassandra, tmp_path):
     assert fine, words
     assert run.faults.counts and len(run.record.events) > 200
     assert instance.metrics().hits() > 0
+
+
+def test_a_run_that_passes_everything_through_or_writes_nothing_is_not_called_good():
+    figures = {"seconds": 60, "reads": 10_000, "hits": 4_000, "acknowledged": 5_000}
+    assert list(complaints(figures)) == []
+    (hits,) = complaints(figures | {"hits": 10})
+    assert "hits" in hits
+    (writes,) = complaints(figures | {"acknowledged": 100})
+    assert "writes" in writes
+    assert len(list(complaints(dict.fromkeys(figures, 0)))) == 2
+
+
+def test_a_campaign_whose_rows_follow_no_write_is_not_called_good():
+    names = ("reads", "acknowledged", "hits", "updated", "refreshed", "settled", "beyond")
+    run = dict.fromkeys(names, 1000) | {"seconds": 60, "lulls": 4, "limited": False}
+    assert sums([run] * 2) == {
+        "minutes": 2,
+        **dict.fromkeys(("reads", "writes", "hits", "updated", "refreshed", "settled"), 2000),
+    }
+    assert missing([run] * 2) == []
+    for name in ("updated", "refreshed", "settled"):
+        (short,) = missing([run | {name: 0}] * 2)
+        assert short.startswith(name)
+    # Without lulls nothing need be settled, and without small units no read is beyond one.
+    assert missing([run | {"lulls": 1, "settled": 0, "beyond": 0}] * 2) == []
+    (short,) = missing([run, run | {"limited": True, "beyond": 0}])
+    assert short.startswith("beyond")
 
 
 def test_a_lie_is_found(afterglow, tmp_path):

@@ -7,8 +7,9 @@ from collections import Counter
 import pytest
 from histories import second
 from histories.clients import Clients
+from histories.floors import short_of, wanted_at_least
 from histories.record import Record
-from histories.rings import Instances, RingRun, complaints, short_of, sums, wanted_at_least
+from histories.rings import NAMES, Instances, RingRun, complaints, sums
 from histories.watch import SOON, Watch
 
 SECONDS, CALM = 12, 3
@@ -88,9 +89,9 @@ def test_a_campaign_that_saw_too_little_is_told_from_one_that_saw_enough():
     found = sums([run | {"faults": {}, "longest": 1.0}] * 2)
     assert (found["minutes"], found["reads"], found["writes"]) == (3, 140, 10)
     assert (found["soon"], found["stale"]) == (6, 0)
-    assert short_of(found, wanted_at_least("reads=140,minutes=3,soon=6")) == []
-    (short,) = short_of(found, wanted_at_least("reads=100,soon=7"))
+    assert short_of(found, wanted_at_least("reads=140,minutes=3,soon=6", NAMES)) == []
+    (short,) = short_of(found, wanted_at_least("reads=100,soon=7", NAMES))
     assert short == "soon: 6 instead of 7"
     for wrong in ("words=3", "reads", "stale=1"):
         with pytest.raises(ValueError):
-            wanted_at_least(wrong)
+            wanted_at_least(wrong, NAMES)

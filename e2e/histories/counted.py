@@ -1,0 +1,45 @@
+"""What Afterglow has counted in a run, over all of its processes: each begins at zero."""
+
+from collections import Counter
+
+from afterglow_e2e.afterglow import Metrics
+
+
+def refreshed(metrics):
+    """Rows that were read again after a write, for the cache."""
+    return metrics.total("afterglow_write_outcomes_total", frontend="cql", outcome="refreshed")
+
+
+# What is counted, and where it stands in /metrics.
+COUNTS = {
+    "hits": Metrics.hits,
+    "passed": lambda metrics: metrics.total("afterglow_passes_total"),
+    "updated": Metrics.updated,
+    "refreshed": refreshed,
+    # Reads behind the end of a unit: it covers a part of its partition.
+    "beyond": lambda metrics: metrics.misses(reason="beyond"),
+    "repeated": lambda metrics: metrics.total("afterglow_repeated_writes_total"),
+    "settled": lambda metrics: metrics.total("afterglow_settled_writes_total"),
+}
+
+
+class Counted:
+    """Sums since `begin`. `ends` must be called before each end of a process."""
+
+    def __init__(self, instance):
+        self.instance = instance
+        # What processes that ended had counted, and the present one before the run.
+        self.ended, self.before = Counter(), Counter()
+
+    def begin(self):
+        self.ended, self.before = Counter(), self.now()
+
+    def ends(self):
+        self.ended, self.before = self.sums(), Counter()
+
+    def now(self):
+        metrics = self.instance.metrics()
+        return Counter({name: round(count(metrics)) for name, count in COUNTS.items()})
+
+    def sums(self):
+        return self.ended + (self.now() - self.before)
