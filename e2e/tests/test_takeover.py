@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import statistics
 import threading
 import time
 
@@ -16,15 +17,26 @@ from afterglow_e2e.process import Child, free_port, poll
 ROWS = 200
 # An OPTIONS of protocol version 4, and the first byte of its answer.
 OPTIONS, ANSWER = bytes([4, 0, 0, 0, 5, 0, 0, 0, 0]), 0x84
+# The longest that clients wait while a process takes over, as `operations.md` says. It is the
+# longest wait of each of several turns of which the median counts: one may meet a busy machine.
+LONGEST, TURNS = 2, 3
 
 
 class Knocking:
-    """Connects again and again, and asks; counts who was refused, and the longest wait."""
+    """Connects again and again, one connection at a time, and asks. Knows who was refused, who lost
+    a connection, and how long each answer took.
+    """
 
     def __init__(self, port):
-        self.port, self.refused, self.answered, self.longest = port, 0, 0, 0.0
+        self.port, self.refused = port, 0
+        # When each connection began: (began, seconds) of answers, (began, how) of lost ones.
+        self.answers, self.lost = [], []
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.run)
+
+    @property
+    def answered(self):
+        return len(self.answers)
 
     def run(self):
         while not self.over.is_set():
@@ -35,13 +47,25 @@ class Knocking:
                     answer = client.recv(1)
             except ConnectionRefusedError:
                 self.refused += 1
-                continue
-            except ConnectionResetError:
-                continue  # it was taken by the old process just before its end
-            if answer:
+            except OSError as error:
+                self.lost.append((began, repr(error)))
+            else:
+                if not answer:
+                    self.lost.append((began, "closed"))
+                    continue
                 assert answer[0] == ANSWER
-                self.answered += 1
-                self.longest = max(self.longest, time.monotonic() - began)
+                self.answers.append((began, time.monotonic() - began))
+
+    def longest(self, since):
+        """The longest wait of a connection that was answered after that."""
+        return max(took for began, took in self.answers if began + took > since)
+
+    def lost_since(self, since):
+        return [(began, how) for began, how in self.lost if began > since]
+
+    def await_answers(self, count):
+        known = self.answered
+        poll("clients to be answered", lambda: self.answered >= known + count, 30)
 
     def __enter__(self):
         self.thread.start()
@@ -63,25 +87,42 @@ def successor(of, backend=None, extra=(), **more):
         new.stop()
 
 
+def hand_over(stack, old, clients):
+    """A successor that serves, and the longest wait meanwhile in seconds. Open connections are
+    closed at a stop: at most the one is lost that was open at the end of the old process.
+    """
+    began = time.monotonic()
+    new = stack.enter_context(successor(old))
+    poll("the old process to end", lambda: not old.running(), 60, check=new.child.check)
+    ended = time.monotonic()
+    assert old.child.process.wait(30) == 0
+    poll("the new one to serve", new.ready, 60, check=new.child.check)
+    clients.await_answers(20)
+    lost = clients.lost_since(began)
+    assert len(lost) <= 1, f"connections were lost: {lost}"
+    assert not clients.lost_since(ended), f"lost after the end of the old process: {lost}"
+    assert clients.refused == 0, "connections were refused"
+    return new, clients.longest(began)
+
+
 def test_nobody_is_refused_and_the_successor_is_warm(cassandra, direct, table, tmp_path, capsys):
     direct.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v text)")
-    with Afterglow(cassandra.contact, folder=tmp_path) as old:
+    with contextlib.ExitStack() as stack:
+        old = stack.enter_context(Afterglow(cassandra.contact, folder=tmp_path))
         await_caching(old)
         with connect(old) as session:
             for k in range(ROWS):
                 session.execute(f"INSERT INTO {table} (k, v) VALUES ({k}, 'v{k}')")
                 session.execute(f"SELECT v FROM {table} WHERE k = {k}")
-        with Knocking(old.port) as clients:
-            poll("clients to be answered", lambda: clients.answered > 20, 30)
-            with successor(old) as new:
-                poll("the old process to end", lambda: not old.running(), 60)
-                assert old.child.process.wait(30) == 0
-                poll("the new one to serve", new.ready, 60, check=new.child.check)
-                since = clients.answered
-                poll("clients to be answered", lambda: clients.answered > since + 20, 30)
-                assert clients.refused == 0, "connections were refused"
-                with capsys.disabled():
-                    print(f"\nthe longest wait for an answer was {clients.longest:.3f} s")
+        clients = stack.enter_context(Knocking(old.port))
+        clients.await_answers(20)
+        assert not clients.lost, f"lost while nothing happened: {clients.lost}"
+        waits = []
+        # The second takes over from one that took over, and the third again.
+        for turn in range(TURNS):
+            new, wait = hand_over(stack, old, clients)
+            waits.append(wait)
+            if turn == 0:
                 await_caching(new)
                 before = new.metrics().hits()
                 with connect(new) as session:
@@ -89,15 +130,14 @@ def test_nobody_is_refused_and_the_successor_is_warm(cassandra, direct, table, t
                         read = f"SELECT v FROM {table} WHERE k = {k}"
                         assert session.execute(read).one().v == f"v{k}"
                 assert new.metrics().hits() - before >= 0.99 * ROWS
-                # Once more, from the one that took over.
-                with successor(new) as third:
-                    poll("the second to end", lambda: not new.running(), 60)
-                    poll("the third to serve", third.ready, 60, check=third.child.check)
-                    since = clients.answered
-                    poll("clients to be answered", lambda: clients.answered > since, 30)
-                    clients.over.set()
-                    clients.thread.join()
-                    assert clients.refused == 0, "connections were refused"
+            old = new
+        with capsys.disabled():
+            said = ", ".join(f"{wait:.3f}" for wait in waits)
+            print(f"\nthe longest waits for an answer were {said} s")
+        assert statistics.median(waits) <= LONGEST, f"clients waited {waits} s"
+        clients.over.set()
+        clients.thread.join()
+        assert clients.refused == 0, "connections were refused"
 
 
 def test_a_successor_that_could_not_start_leaves_the_server_alone(cassandra, tmp_path):
