@@ -11,7 +11,7 @@ from collections import namedtuple
 from contextlib import ExitStack
 
 import pytest
-from cassandra import InvalidRequest
+from cassandra import DriverException, InvalidRequest
 from cassandra.cluster import NoHostAvailable
 
 from afterglow_e2e.afterglow import Afterglow
@@ -21,6 +21,7 @@ from afterglow_e2e.clients import Client, build, rust
 from afterglow_e2e.drivers import REPLICATION, await_caching, connect
 from afterglow_e2e.process import Failure, free_port, poll
 from afterglow_e2e.relay import Relay
+from afterglow_e2e.tlsrelay import TlsRelay
 
 ADDRESS = "127.0.0.251"
 MANY = 40
@@ -242,6 +243,66 @@ def test_sighup_takes_new_certificates_and_keeps_connections(secured, ca, identi
     wrong = "the certificates of the CQL front end are unchanged"
     poll("the wrong file to be refused", lambda: wrong in secured.log_text(), 60)
     assert serial(secured, ca, identity) == second
+
+
+@pytest.fixture
+def overseen(database, ca, identity):
+    """A relay before the database that asks for certificates, at the address of the node: nobody
+    goes round it.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=ca.pem)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(*ca.sign("relay", f"IP:{ADDRESS}"))
+    target = database.address, database.port
+    with TlsRelay(ADDRESS, free_port(ADDRESS), target, context, ca.context(identity)) as relay:
+        yield relay
+
+
+def reconnected(relay, instance, session):
+    """The names that Afterglow shows once every connection to the database is cut."""
+    known = len(relay.names)
+    relay.cut()
+
+    def answered():
+        try:
+            return session.execute("SELECT * FROM system_views.clients").one()
+        except (NoHostAvailable, DriverException):
+            return False
+
+    again = lambda: len(relay.names) > known and answered()  # noqa: E731
+    poll("Afterglow to connect again", again, 60, check=instance.child.check)
+    return set(relay.names[known:])
+
+
+def test_sighup_shows_the_database_another_certificate(overseen, ca):
+    pair = ca.sign("first", "DNS:client")
+    contact, extra = f"{overseen.address}:{overseen.port}", towards_database(ca, pair)
+    with Afterglow(contact, extra=extra) as instance, connect(instance) as session:
+
+        def sighup(words):
+            said = f"the certificates of connections to the database {words}"
+            known = instance.log_text().count(said)
+            os.kill(instance.pid, signal.SIGHUP)
+            told = lambda: instance.log_text().count(said) > known  # noqa: E731
+            poll(said, told, 60, check=instance.child.check)
+
+        session.execute("SELECT * FROM system_views.clients")
+        assert set(overseen.names) == {"first"}
+        open_ones = len(overseen.pairs)
+        assert open_ones
+        replace(pair, ca.sign("second", "DNS:client"))
+        sighup("were read again")
+        # What is open stays.
+        session.execute("SELECT * FROM system_views.clients")
+        assert overseen.ended == 0 and len(overseen.pairs) >= open_ones
+        assert reconnected(overseen, instance, session) == {"second"}
+        # A certificate of another key, and none at all.
+        pair[0].write_bytes(ca.sign("third", "DNS:client")[0].read_bytes())
+        sighup("are unchanged")
+        assert reconnected(overseen, instance, session) == {"second"}
+        pair[0].write_text("no certificate")
+        sighup("are unchanged")
+        assert reconnected(overseen, instance, session) == {"second"}
 
 
 def says(backend, extra, words):
