@@ -23,6 +23,7 @@ ALLOWED = {
     "warnings of USE": "a server warns of USE with prepared statements when it sees a text first",
     "warnings of refusals": "a server warns of a count over a system table even if it then refuses the level",
     "pages of system tables": "Afterglow answers for the system tables of its own and gives them whole",
+    "views that lag": "a materialized view follows its table a moment later, in either copy; asked again, they agree",
     "rows that a projection hides": "Cassandra finds no row where what is asked for has expired, marker and all, and "
     "another column lives on; with that column asked for it does, and Afterglow always",
     "cells in paging states": "a paging state may name a list's cell, or a row whose key the server made, by its id, "
@@ -112,6 +113,22 @@ def without_metadata(message):
     return columns, message[at:]
 
 
+def columns(message):
+    """The names of the columns of a RESULT of rows of one table, which has its metadata."""
+    flags, count = struct.unpack_from(">ii", message, 4)
+    assert flags & (GLOBAL | NO_METADATA) == GLOBAL, "one table, metadata there"
+    at, names = 12, []
+    if flags & HAS_MORE:
+        at += 4 + struct.unpack_from(">i", message, at)[0]
+    for _ in range(2):
+        _, at = string(message, at)
+    for _ in range(count):
+        name, at = string(message, at)
+        names.append(name.decode())
+        at = skip_type(message, at)
+    return names
+
+
 def skip_type(body, at):
     (kind,), at = struct.unpack_from(">H", body, at), at + 2
     if kind == 0:
@@ -181,6 +198,22 @@ def rows(message):
             at = end
         found.append(row)
     return found
+
+
+def projected(answer, projection):
+    """The rows of an answer to `SELECT *` as one finds them who asks for these columns; None if
+    that cannot be told.
+    """
+    parts = Parts(answer)
+    if parts.kind != ROWS:
+        return None
+    names = columns(parts.message)
+    wanted = names if projection == "*" else projection.split(", ")
+    # With another name, or not.
+    wanted = [name.split(" AS ")[0].strip('"') for name in wanted]
+    if not set(wanted) <= set(names):
+        return None
+    return [[row[names.index(name)] for name in wanted] for row in rows(parts.message)]
 
 
 def found_more(direct, through):

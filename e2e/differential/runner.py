@@ -2,19 +2,19 @@
 
 import itertools
 import random as randomness
-import re
 import struct
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 
 from afterglow_e2e import rawcql
 from afterglow_e2e.process import Failure
-from afterglow_e2e.rawcql import RawClient
 
 from . import compare
 from .changes import Changes
+from .fleeting import Fleeting
 from .grammar import NONSENSE, Reads, made_invalid
 from .modify import Writes
+from .requests import Options, Side
 from .schema import KEYSPACE, tables, types, view
 from .stories import Stories
 
@@ -31,12 +31,6 @@ SYSTEM = (
     "SELECT table_name, default_time_to_live, comment FROM system_schema.tables WHERE keyspace_name = 'KSNAME'",
     "SELECT * FROM system_schema.indexes WHERE keyspace_name = 'KSNAME'",
 )
-CONSISTENCIES = (1, 6, 10, 4, 5, 7, 2, 3, 8, 9, 0, 11)
-WEIGHTS = (30, 30, 20, 10, 2, 1, 1, 1, 3, 1, 1, 0.3)
-# ANY, TWO, THREE and NODE_LOCAL. One replica agrees upon a transaction at these. Then nobody waits
-# for it to be written, or it is answered UNAVAILABLE. Reads show it sooner or later, or never. They
-# do so sooner if a serial read completes it, as Afterglow does to know the outcome.
-UNCOMMITTED = (0, 2, 3, 11)
 # Prepared statements that are kept to be executed again.
 KEPT = 60
 
@@ -112,105 +106,7 @@ class Grammar(Reads, Writes, Changes, Stories):
         return out
 
 
-class Side:
-    """One path: connections in each version, and the keyspace that only this path writes to."""
-
-    def __init__(self, contact, keyspace, versions):
-        host, port = contact.rsplit(":", 1)
-        self.keyspace = keyspace.encode()
-        self.clients = {
-            version: RawClient(host, int(port), version, timeout=60) for version in versions
-        }
-        self.prepared = OrderedDict()
-
-    def text(self, text):
-        return text.replace(KEYSPACE, self.keyspace.decode())
-
-
-class Options:
-    """What comes with a request besides text and values."""
-
-    def __init__(self, random, version, statement, moment):
-        self.version = version
-        self.consistency = random.choices(CONSISTENCIES, WEIGHTS)[0]
-        if statement.text.startswith("USE"):
-            self.consistency = 1  # Afterglow asks for the keyspace by itself, at a level of its own
-        if statement.conditional and self.consistency in UNCOMMITTED:
-            self.consistency = 1
-        self.skip_metadata = random.random() < 0.4
-        self.page_size = random.choices(
-            (5000, None, 1, 2, 3, 10, 100, 0, -1), (55, 15, 5, 8, 5, 5, 5, 0.1, 0.1)
-        )[0]
-        self.paging_state = None
-        self.serial = random.choice((None, None, None, 8, 9, 1)) if statement.conditional else None
-        self.timestamp = None if statement.read and random.random() < 0.3 else moment
-        if random.random() < 0.02 and not statement.read:
-            self.timestamp = None
-        self.keyspace = version >= 5 and random.random() < 0.1
-        self.now = int(time.time()) if version >= 5 and random.random() < 0.03 else None
-        # Refused before the statement is looked at, and with a trace.
-        self.tracing = random.random() < (0.3 if self.page_size == 0 else 0.002)
-        self.payload = version >= 4 and random.random() < 0.01
-        # Of a name that is there twice, drivers send one value; servers take the first of several.
-        self.names, self.values, self.once = None, [], random.random() < 0.7
-
-    def encode(self, side, values, names=None):
-        """The query parameters of QUERY and EXECUTE."""
-        flags, parts = 0, b""
-        if values:
-            flags |= 1
-            order = list(range(len(values)))
-            if names:
-                flags |= 0x40
-                order = self.names
-                if self.once:
-                    order = list({names[i]: i for i in order}.values())
-            body = b"".join(
-                (rawcql.string(names[i]) if names else b"") + rawcql.value(values[i]) for i in order
-            )
-            parts += struct.pack(">H", len(order)) + body
-        if self.skip_metadata:
-            flags |= 2
-        if self.page_size is not None:
-            flags |= 4
-            parts += struct.pack(">i", self.page_size)
-        if self.paging_state is not None:
-            flags |= 8
-            parts += rawcql.value(self.paging_state[side])
-        more, tail = self.tail(side)
-        return struct.pack(">H", self.consistency) + self.flags(flags | more) + parts + tail
-
-    def tail(self, side):
-        """What QUERY, EXECUTE and BATCH have in common."""
-        flags, parts = 0, b""
-        if self.serial is not None:
-            flags |= 0x10
-            parts += struct.pack(">H", self.serial)
-        if self.timestamp is not None:
-            flags |= 0x20
-            parts += struct.pack(">q", self.timestamp)
-        if self.keyspace:
-            flags |= 0x80
-            parts += struct.pack(">H", len(side.keyspace)) + side.keyspace
-        if self.now is not None:
-            flags |= 0x100
-            parts += struct.pack(">i", self.now)
-        return flags, parts
-
-    def flags(self, flags):
-        return struct.pack(">I", flags) if self.version >= 5 else bytes([flags])
-
-    def frame(self, body):
-        """Flags of the header, and the body with what stands before it."""
-        flags = 2 if self.tracing else 0
-        if self.payload:
-            return flags | 4, struct.pack(">H", 1) + rawcql.string("key") + rawcql.value(
-                b"payload"
-            ) + body
-        return flags, body
-
-
-class Runner:
+class Runner(Fleeting):
     """Runs statements; `kinds`, `allowed` and `differences` say what happened."""
 
     def __init__(self, direct, through, number, seed, release, short):
@@ -248,7 +144,7 @@ class Runner:
             if any(answer.error for answer in answers):
                 raise Failure(f"{text}\n  direct  {answers[0]}\n  through {answers[1]}")
         for version in self.versions:
-            for side in self.sides:
+            for side in (*self.sides, self.past):
                 answer = side.clients[version].query(side.text(f"USE {KEYSPACE}"))
                 assert answer.error is None, answer
 
@@ -432,6 +328,7 @@ class Runner:
             if not all(states):
                 break
             options.paging_state = dict(zip(self.sides, states, strict=True))
+            options.paging_state[self.past] = states[1]
             answers = self.unprepared(used, version, request, self.both(version, request))
             self.judge(statement, version, options, answers, request, f"{what}, page {page}")
 
@@ -469,8 +366,8 @@ class Runner:
         name = compare.allowed(statement, *answers, self.keyspaces, options.skip_metadata)
         if name is None and self.hides(statement, options, answers):
             name = "rows that a projection hides"
-        if name is None and self.settles(statement, version, options, request):
-            name = "seconds of a TTL"
+        if name is None:
+            name = self.settles(statement, version, options, request)
         if name is not None:
             self.allowed[name] += 1
             return
@@ -495,39 +392,6 @@ class Runner:
                 parts.new_metadata_id,
             )
 
-    def hides(self, statement, options, answers):
-        """Whether the rows that Afterglow alone found are in both copies, for who asks for all of
-        their columns.
-        """
-        if statement.table is None or not statement.table.expires:
-            return False
-        wanted = compare.found_more(*answers)
-        if wanted == 0:
-            return False
-        whole = re.sub(
-            r"^SELECT .*? FROM ", "SELECT * FROM ", statement.text, count=1, flags=re.DOTALL
-        )
-        for side in (self.direct, self.past):
-            answer = side.clients[4].query(side.text(whole), *options.values)
-            parts = compare.Parts(answer)
-            if parts.kind != compare.ROWS or len(compare.rows(parts.message)) != wanted:
-                return False
-        return True
-
-    def settles(self, statement, version, options, request):
-        """Whether a read that tells or depends on seconds is answered alike when asked again."""
-        table = statement.table
-        fleeting = "ttl(" in statement.text.lower() or (
-            table is not None and (table.expires or table.view)
-        )
-        if not fleeting or not statement.text.lstrip().upper().startswith("SELECT"):
-            return False
-        for _ in range(10):
-            if compare.same(*self.both(version, request), self.keyspaces):
-                return True
-            time.sleep(0.5)
-        return False
-
     def report(self, statement, version, options, answers, what, request):
         state = {
             name: value for name, value in vars(options).items() if value and name != "paging_state"
@@ -541,17 +405,9 @@ class Runner:
             f"  {name:8}{answer!r}"[:1200]
             for name, answer in zip(("direct", "through"), answers, strict=True)
         ]
-        if statement.read and options.paging_state is None:
-            opcode, body, flags = self.prepare_request(statement, version, self.past)
-            part = compare.Parts(self.past.clients[version].request(opcode, body, flags))
-            if part.kind == compare.PREPARED:
-                self.past.prepared[statement.text] = part.prepared_id, part.metadata_id
-            opcode, body, flags = request(self.past)
-            lines.append(
-                f"  past Afterglow: {self.past.clients[version].request(opcode, body, flags)!r}"[
-                    :1200
-                ]
-            )
+        if statement.read:
+            said = self.ask_past(statement, version, request)
+            lines.append(f"  past Afterglow: {said!r}"[:1200])
         if statement.table is not None:
             here = [write for write in self.recent if f".{statement.table.name}" in write]
             lines += [f"  before: {write}" for write in here[-12:]]
