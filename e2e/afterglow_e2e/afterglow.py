@@ -75,6 +75,10 @@ class Metrics:
         """Rows that stayed cached through a write, with its values."""
         return self.total("afterglow_write_outcomes_total", frontend="cql", outcome="updated")
 
+    def refreshed(self):
+        """Rows and units that were read again after a write, for the cache."""
+        return self.total("afterglow_write_outcomes_total", frontend="cql", outcome="refreshed")
+
     def misses(self, **labels):
         return self.total("afterglow_misses_total", frontend="cql", **labels)
 

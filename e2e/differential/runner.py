@@ -12,6 +12,7 @@ from afterglow_e2e.process import Failure
 from . import compare
 from .changes import Changes
 from .fleeting import Fleeting
+from .floors import Again
 from .grammar import NONSENSE, Reads, made_invalid
 from .modify import Writes
 from .requests import Options, Side
@@ -107,9 +108,11 @@ class Grammar(Reads, Writes, Changes, Stories):
 
 
 class Runner(Fleeting):
-    """Runs statements; `kinds`, `allowed` and `differences` say what happened."""
+    """Runs statements; `kinds`, `allowed` and `differences` say what happened. `again` says which
+    reads were hits if `hits` tells how many there were.
+    """
 
-    def __init__(self, direct, through, number, seed, release, short):
+    def __init__(self, direct, through, number, seed, release, short, hits=None):
         self.versions = (3, 4) if release == "3.11" else (3, 4, 5)
         self.grammar = Grammar(seed, release, short)
         self.random = self.grammar.random
@@ -124,6 +127,7 @@ class Runner(Fleeting):
         self.differences, self.errors = [], 0
         self.requests = self.rows = 0
         self.kept, self.recent = [], deque(maxlen=400)
+        self.again = Again(hits)
         self.seed = seed
 
     def create(self):
@@ -312,8 +316,8 @@ class Runner(Fleeting):
         for _ in range(self.random.choice((0, 1, 1, 2))):
             if len(self.differences) > known:
                 return  # what was read before is not there any more
-            opcode, body, flags = request(self.through)
-            again = self.through.clients[version].request(opcode, body, flags)
+            client, asked = self.through.clients[version], request(self.through)
+            again = self.again.ask(statement, lambda to=client, it=asked: to.request(*it))
             self.requests += 1
             self.judge(
                 statement,

@@ -9,9 +9,9 @@ from .runner import Runner
 ENOUGH = 40
 
 
-def work(direct, through, number, seed, statements, release, short):
+def work(direct, through, number, seed, statements, release, short, hits=None):
     """One worker's share, with keyspaces of its own."""
-    runner = Runner(direct, through, number, seed, release, short)
+    runner = Runner(direct, through, number, seed, release, short, hits)
     runner.create()
     began, done = time.monotonic(), 0
     while done < statements and len(runner.differences) < ENOUGH:
@@ -34,4 +34,5 @@ def work(direct, through, number, seed, statements, release, short):
         runner.kinds,
         runner.allowed,
         runner.differences,
+        runner.again,
     )

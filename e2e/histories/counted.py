@@ -4,18 +4,12 @@ from collections import Counter
 
 from afterglow_e2e.afterglow import Metrics
 
-
-def refreshed(metrics):
-    """Rows that were read again after a write, for the cache."""
-    return metrics.total("afterglow_write_outcomes_total", frontend="cql", outcome="refreshed")
-
-
 # What is counted, and where it stands in /metrics.
 COUNTS = {
     "hits": Metrics.hits,
     "passed": lambda metrics: metrics.total("afterglow_passes_total"),
     "updated": Metrics.updated,
-    "refreshed": refreshed,
+    "refreshed": Metrics.refreshed,
     # Reads behind the end of a unit: it covers a part of its partition.
     "beyond": lambda metrics: metrics.misses(reason="beyond"),
     "repeated": lambda metrics: metrics.total("afterglow_repeated_writes_total"),

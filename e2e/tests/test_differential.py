@@ -5,10 +5,12 @@ differential` has more.
 import itertools
 import re
 import time
+from collections import Counter
 
 import pytest
 from differential import compare
 from differential.compare import ALLOWED
+from differential.floors import LEAST, REFRESHED, Again, hits_of
 from differential.grammar import Statement
 from differential.requests import Options
 from differential.runner import Runner
@@ -38,14 +40,30 @@ def runner(cassandra, afterglow):
 
 
 def test_no_statement_tells_them_apart(runner, afterglow):
-    before = afterglow.metrics()
+    before, runner.again = afterglow.metrics(), Again(lambda: hits_of(afterglow))
     while sum(runner.kinds.values()) < STATEMENTS and not runner.differences:
         runner.step()
     after = afterglow.metrics()
     print(f"{runner.requests} requests; {describe(after, before)}; allowed: {dict(runner.allowed)}")
+    print(f"hits of reads asked again: {runner.again}")
     assert not runner.differences, f"seed {SEED}:\n" + "\n".join(runner.differences)
     assert after.hits() - before.hits() > STATEMENTS / 20
     assert after.updated() > before.updated()
+    assert after.refreshed() - before.refreshed() >= STATEMENTS // REFRESHED
+    assert not list(runner.again.complaints("5.0"))
+
+
+def test_a_campaign_whose_slices_are_no_hits_is_not_called_good():
+    again = Again()
+    again.asked, again.found = Counter(dict.fromkeys(LEAST, 200)), Counter(dict.fromkeys(LEAST, 90))
+    assert not list(again.complaints("5.0"))
+    again.found["slice"] = 1
+    (short,) = again.complaints("5.0")
+    assert short.startswith("slice")
+    again.found["slice"], again.asked["count"] = 90, 3
+    (short,) = again.complaints("5.0")
+    assert short.startswith("count")
+    assert not list(again.complaints("3.11"))
 
 
 def test_a_lie_is_found(runner):
