@@ -8,6 +8,8 @@ from afterglow_e2e.afterglow import Metrics
 COUNTS = {
     "hits": Metrics.hits,
     "passed": lambda metrics: metrics.total("afterglow_passes_total"),
+    # Reads of tables that are not cached at all.
+    "off": lambda metrics: metrics.total("afterglow_passes_total", reason="policy_off"),
     "updated": Metrics.updated,
     "refreshed": Metrics.refreshed,
     # Reads behind the end of a unit: it covers a part of its partition.

@@ -46,6 +46,8 @@ def complaints(figures):
     """Why a run is not fine, whatever its reads say."""
     if figures["hits"] < max(1, LEAST_HITS * figures["reads"]):
         yield f"{figures['hits']} hits: fewer than {LEAST_HITS:.0%} of the reads"
+    if figures["off"]:
+        yield f"{figures['off']} reads were of tables whose policy is off"
     if figures["acknowledged"] < max(1, LEAST_WRITES * figures["seconds"]):
         yield f"{figures['acknowledged']} writes acknowledged: fewer than {LEAST_WRITES} a second"
 

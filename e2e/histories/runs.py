@@ -95,8 +95,8 @@ class Run:
             every=0.5,
         )
         words = (
-            f"seed {self.seed}{' with small units' * self.limited}: {time.monotonic() - before:.0f} s, {clients.reads} reads, {clients.writes} writes, "
-            f"{clients.failures} failures, faults {self.faults.counts}, {counted['hits']} hits, "
+            f"seed {self.seed}{' with small units' * self.limited}: {time.monotonic() - before:.0f} s, "
+            f"{clients.reads} reads, {clients.writes} writes, {clients.failures} failures, faults {self.faults.counts}, {counted['hits']} hits, "
             f"{counted['passed']} passed, {counted['updated']} rows updated by writes, "
             f"{counted['refreshed']} read again after them, {counted['beyond']} reads beyond a unit, "
             f"{counted['repeated']} writes in doubt sent again and {counted['settled']} settled"

@@ -42,10 +42,12 @@ def test_no_read_is_stale_whatever_happens(fragile, cassandra, tmp_path):
 
 
 def test_a_run_that_passes_everything_through_or_writes_nothing_is_not_called_good():
-    figures = {"seconds": 60, "reads": 10_000, "hits": 4_000, "acknowledged": 5_000}
+    figures = {"seconds": 60, "reads": 10_000, "hits": 4_000, "acknowledged": 5_000, "off": 0}
     assert list(complaints(figures)) == []
     (hits,) = complaints(figures | {"hits": 10})
     assert "hits" in hits
+    (off,) = complaints(figures | {"off": 9})
+    assert "off" in off
     (writes,) = complaints(figures | {"acknowledged": 100})
     assert "writes" in writes
     assert len(list(complaints(dict.fromkeys(figures, 0)))) == 2
