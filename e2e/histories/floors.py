@@ -2,15 +2,20 @@
 
 from collections import Counter
 
-# At least this part of the reads must be hits, in each run. Two of five requests write, and rows
-# are killed, dropped and doubted all the time; a third and more are hits all the same.
+# At least this part of the reads that clients ask must be hits, in each run. A ring must have a
+# third in calm time. Here something is broken all the time, and each kill takes a while.
 LEAST_HITS = 1 / 20
-# Acknowledged writes, a second of each run. Runs of a minute on busy machines had 45 to 400.
+# Acknowledged writes, a second of each run. Runs of a minute on busy machines had 45 to 200.
 LEAST_WRITES = 2
-# What a campaign must have counted, a minute.
-LEAST_OF_ALL = {"updated": 5, "refreshed": 5}
-# The same of runs with small units: reads that found a unit end before what they want.
-LEAST_BEYOND = 2
+# For so many seconds more clients go on, with nothing broken, where a run is below these. On a busy
+# machine Afterglow may be away for most of a short one.
+GRACE = 60
+# What a campaign must have counted, a minute. On a machine that was
+# much too busy, ten seconds had 209 and 337.
+LEAST_OF_ALL = {"updated": 20, "refreshed": 20}
+# The same of runs with small units: reads that found a unit end before what they want. There it was
+# 44 in ten seconds.
+LEAST_BEYOND = 5
 # One write of unknown outcome must be settled in so many lulls. Each follows several lost
 # connections of eight clients, and is longer than the hold.
 LULLS = 4
@@ -44,7 +49,7 @@ def short_of(found, least):
 
 def complaints(figures):
     """Why a run is not fine, whatever its reads say."""
-    if figures["hits"] < max(1, LEAST_HITS * figures["reads"]):
+    if figures["hits"] < max(1, LEAST_HITS * figures["asked"]):
         yield f"{figures['hits']} hits: fewer than {LEAST_HITS:.0%} of the reads"
     if figures["off"]:
         yield f"{figures['off']} reads were of tables whose policy is off"

@@ -13,7 +13,7 @@ from .bounded import POLICIES
 from .clients import Clients, schema
 from .counted import COUNTS
 from .faults import Faults
-from .floors import complaints
+from .floors import GRACE, complaints
 from .record import Record, verdict
 
 EVERYTHING = ("kill", "kill", "terminate", "succeed", "hold", "cut", "slow", "step", "invalidate")
@@ -87,7 +87,9 @@ class Run:
             finally:
                 for node in self.nodes:
                     node.resume()
+            self.await_enough(clients, seconds)
         counted, last = self.faults.counted.sums(), describe(self.instance.metrics())
+        asked = clients.reads
         poll(
             "the database to answer a sweep of all rows",
             lambda: self.swept(clients),
@@ -107,9 +109,20 @@ class Run:
         wrong = [f"clients died: {clients.errors}"] if clients.errors else []
         if judged:
             told = {"seconds": seconds, "lulls": self.faults.lulls, "limited": self.limited}
+            told["asked"] = asked
             self.figures = {name: counted[name] for name in COUNTS} | judged | told
             wrong += complaints(self.figures)
         return fine and bool(judged) and not wrong, "\n".join([words, *wrong])
+
+    def await_enough(self, clients, seconds):
+        """Until clients have seen enough of the cache, or it is too late."""
+        end = time.monotonic() + GRACE
+        while time.monotonic() < end:
+            counted = self.faults.counted.sums()
+            seen = {"asked": clients.reads, "acknowledged": clients.writes, "seconds": seconds}
+            if not any(complaints({name: counted[name] for name in COUNTS} | seen)):
+                return
+            time.sleep(0.5)
 
     @staticmethod
     def swept(clients):

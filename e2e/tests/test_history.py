@@ -42,7 +42,7 @@ def test_no_read_is_stale_whatever_happens(fragile, cassandra, tmp_path):
 
 
 def test_a_run_that_passes_everything_through_or_writes_nothing_is_not_called_good():
-    figures = {"seconds": 60, "reads": 10_000, "hits": 4_000, "acknowledged": 5_000, "off": 0}
+    figures = {"seconds": 60, "asked": 10_000, "hits": 4_000, "acknowledged": 5_000, "off": 0}
     assert list(complaints(figures)) == []
     (hits,) = complaints(figures | {"hits": 10})
     assert "hits" in hits
