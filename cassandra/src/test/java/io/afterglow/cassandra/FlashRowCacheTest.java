@@ -12,20 +12,16 @@ import java.lang.management.BufferPoolMXBean;
 import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.Iterator;
-import java.util.List;
 import java.util.Set;
 import java.util.UUID;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.cassandra.cache.IRowCacheEntry;
 import org.apache.cassandra.cache.RowCacheKey;
@@ -76,71 +72,6 @@ class FlashRowCacheTest {
     public IRowCacheEntry decode(ByteBuffer bytes) {
       return new Row(bytes.getInt());
     }
-  }
-
-  private static final class FakeNode implements Tables.Node {
-    List<String> sstables = Collections.singletonList("sstable one");
-    Runnable foreign;
-    boolean allowed = true;
-
-    /** Another one after each ALTER. */
-    int schema = 1;
-
-    int watches;
-
-    /** Tables that are not there; another one is made with the same id when it is taken out. */
-    final Set<TableId> dropped = new HashSet<>();
-
-    /** Whoever watches a table passes here. */
-    Runnable passage = () -> {};
-
-    @Override
-    public Tables.Watch watch(TableId id, Runnable action) {
-      passage.run();
-      if (dropped.contains(id)) {
-        return null;
-      }
-      foreign = action;
-      watches++;
-      int seen = schema;
-      return new Tables.Watch() {
-        private boolean gone;
-
-        @Override
-        public boolean current() {
-          return schema == seen && !gone();
-        }
-
-        @Override
-        public boolean gone() {
-          gone |= dropped.contains(id);
-          return gone;
-        }
-
-        @Override
-        public boolean allowed() {
-          return allowed;
-        }
-
-        @Override
-        public String schema() {
-          return "schema-" + seen;
-        }
-
-        @Override
-        public void end() {
-          watches--;
-        }
-      };
-    }
-
-    @Override
-    public List<String> sstables(TableId id) {
-      return sstables;
-    }
-
-    @Override
-    public void settle() {}
   }
 
   @BeforeEach
@@ -468,68 +399,6 @@ class FlashRowCacheTest {
     assertEquals(1, node.watches);
   }
 
-  /** A read of the first may put its mark when the rows of that are gone already. */
-  @Test
-  void aTableThatIsMadeAgainWithItsIdBeginsEmpty() {
-    Tables tables = new Tables(node);
-    List<Integer> emptied = new ArrayList<>();
-    tables.onForeign(table -> emptied.add(table.group));
-    int group = tables.cached(TABLE).group;
-    node.dropped.add(TABLE);
-    assertEquals(Collections.emptyList(), new ArrayList<>(tables.present()));
-    assertNull(tables.cached(TABLE));
-    assertEquals(1, tables.all().size(), "its number stays");
-    assertEquals(Arrays.asList(group), emptied);
-    node.dropped.clear();
-    assertEquals(group, tables.cached(TABLE).group);
-    assertEquals(Arrays.asList(group, group), emptied);
-    assertEquals(1, tables.present().size());
-  }
-
-  /** Who watches a table may wait for the end of a DROP, which asks for the tables. */
-  @Test
-  void aDropWaitsForNobodyWhoWatches() throws Exception {
-    Tables tables = new Tables(node);
-    assertNotNull(tables.cached(TABLE));
-    node.dropped.add(TABLE);
-    Barrier barrier = new Barrier();
-    node.passage = barrier;
-    ExecutorService reader = Executors.newSingleThreadExecutor();
-    Future<Tables.Table> read = reader.submit(() -> tables.cached(TABLE));
-    await(barrier.reached);
-    assertEquals(1, tables.present().size(), "it is left to the reader");
-    barrier.opens.countDown();
-    assertNull(read.get());
-    assertEquals(0, node.watches);
-    assertEquals(0, tables.present().size());
-    reader.shutdown();
-  }
-
-  @Test
-  void keptTablesThatWereAlteredMeanwhileAreEmpty() {
-    Tables tables = new Tables(node);
-    tables.keep(TABLE, 3, new Tables.State("schema-0", node.sstables));
-    Set<Integer> dropped = new HashSet<>();
-    tables.onForeign(table -> dropped.add(table.group));
-    assertNotNull(tables.cached(TABLE));
-    assertEquals(Collections.singleton(3), dropped);
-  }
-
-  @Test
-  void keptTablesAreComparedAgainWhenTheyAreFirstUsed() {
-    Tables tables = new Tables(node);
-    tables.keep(TABLE, 3, new Tables.State("schema-1", node.sstables));
-    tables.keep(OTHER, 5, new Tables.State("schema-1", Collections.singletonList("sstable two")));
-    Set<Integer> dropped = new HashSet<>();
-    tables.onForeign(table -> dropped.add(table.group));
-    assertEquals(3, tables.cached(TABLE).group);
-    assertEquals(Collections.emptySet(), dropped);
-    assertEquals(5, tables.cached(OTHER).group);
-    assertEquals(Collections.singleton(5), dropped, "its files have changed since the start");
-    assertEquals(
-        6, tables.cached(TableId.fromUUID(UUID.randomUUID())).group, "no number comes twice");
-  }
-
   @Test
   void withoutCapacityItIsOffAndEmptyAfterwards() {
     fill(key(TABLE, 1), 1);
@@ -552,7 +421,7 @@ class FlashRowCacheTest {
     node.passage = barrier;
     ExecutorService reader = Executors.newSingleThreadExecutor();
     Future<Boolean> begins = reader.submit(() -> cache.putIfAbsent(key, sentinel));
-    await(barrier.reached);
+    Barrier.await(barrier.reached);
     cache.setCapacity(0);
     onceCleared =
         () -> {
@@ -566,22 +435,6 @@ class FlashRowCacheTest {
     assertFalse(cache.replace(key, sentinel, new Row(1)));
     assertNull(cache.get(key));
     reader.shutdown();
-  }
-
-  /** Whoever comes here waits until it opens. */
-  private static final class Barrier implements Runnable {
-    final CountDownLatch reached = new CountDownLatch(1);
-    final CountDownLatch opens = new CountDownLatch(1);
-
-    @Override
-    public void run() {
-      reached.countDown();
-      await(opens);
-    }
-  }
-
-  private static void await(CountDownLatch latch) {
-    assertDoesNotThrow(() -> assertTrue(latch.await(60, TimeUnit.SECONDS)));
   }
 
   @Test

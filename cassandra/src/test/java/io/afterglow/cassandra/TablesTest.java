@@ -1,0 +1,88 @@
+package io.afterglow.cassandra;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.UUID;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import org.apache.cassandra.schema.TableId;
+import org.junit.jupiter.api.Test;
+
+/** The tables without a cache behind them. */
+class TablesTest {
+  private static final TableId TABLE = TableId.fromUUID(UUID.randomUUID());
+  private static final TableId OTHER = TableId.fromUUID(UUID.randomUUID());
+
+  private final FakeNode node = new FakeNode();
+
+  /** A read of the first may put its mark when the rows of that are gone already. */
+  @Test
+  void aTableThatIsMadeAgainWithItsIdBeginsEmpty() {
+    Tables tables = new Tables(node);
+    List<Integer> emptied = new ArrayList<>();
+    tables.onForeign(table -> emptied.add(table.group));
+    int group = tables.cached(TABLE).group;
+    node.dropped.add(TABLE);
+    assertEquals(Collections.emptyList(), new ArrayList<>(tables.present()));
+    assertNull(tables.cached(TABLE));
+    assertEquals(1, tables.all().size(), "its number stays");
+    assertEquals(Arrays.asList(group), emptied);
+    node.dropped.clear();
+    assertEquals(group, tables.cached(TABLE).group);
+    assertEquals(Arrays.asList(group, group), emptied);
+    assertEquals(1, tables.present().size());
+  }
+
+  /** Who watches a table may wait for the end of a DROP, which asks for the tables. */
+  @Test
+  void aDropWaitsForNobodyWhoWatches() throws Exception {
+    Tables tables = new Tables(node);
+    assertNotNull(tables.cached(TABLE));
+    node.dropped.add(TABLE);
+    Barrier barrier = new Barrier();
+    node.passage = barrier;
+    ExecutorService reader = Executors.newSingleThreadExecutor();
+    Future<Tables.Table> read = reader.submit(() -> tables.cached(TABLE));
+    Barrier.await(barrier.reached);
+    assertEquals(1, tables.present().size(), "it is left to the reader");
+    barrier.opens.countDown();
+    assertNull(read.get());
+    assertEquals(0, node.watches);
+    assertEquals(0, tables.present().size());
+    reader.shutdown();
+  }
+
+  @Test
+  void keptTablesThatWereAlteredMeanwhileAreEmpty() {
+    Tables tables = new Tables(node);
+    tables.keep(TABLE, 3, new Tables.State("schema-0", node.sstables));
+    Set<Integer> dropped = new HashSet<>();
+    tables.onForeign(table -> dropped.add(table.group));
+    assertNotNull(tables.cached(TABLE));
+    assertEquals(Collections.singleton(3), dropped);
+  }
+
+  @Test
+  void keptTablesAreComparedAgainWhenTheyAreFirstUsed() {
+    Tables tables = new Tables(node);
+    tables.keep(TABLE, 3, new Tables.State("schema-1", node.sstables));
+    tables.keep(OTHER, 5, new Tables.State("schema-1", Collections.singletonList("sstable two")));
+    Set<Integer> dropped = new HashSet<>();
+    tables.onForeign(table -> dropped.add(table.group));
+    assertEquals(3, tables.cached(TABLE).group);
+    assertEquals(Collections.emptySet(), dropped);
+    assertEquals(5, tables.cached(OTHER).group);
+    assertEquals(Collections.singleton(5), dropped, "its files have changed since the start");
+    assertEquals(
+        6, tables.cached(TableId.fromUUID(UUID.randomUUID())).group, "no number comes twice");
+  }
+}
