@@ -153,7 +153,7 @@ class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
 
   @Override
   public boolean replace(RowCacheKey key, IRowCacheEntry old, IRowCacheEntry value) {
-    try (DataOutputBuffer out = new DataOutputBuffer()) {
+    try (DataOutputBuffer out = new BoundedOutput(store.longest())) {
       Tables.Table table = serves() ? tables.cached(key.tableId) : null;
       if (table == null || !encode(value, out)) {
         // Cassandra takes its sentinel for gone whatever this says.
@@ -209,6 +209,7 @@ class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
     return store.put(key, prepared, table.group);
   }
 
+  /** Whether a row could be written down, as far as one that is too long can be told yet. */
   private boolean encode(IRowCacheEntry value, DataOutputBuffer out) {
     try {
       codec.encode(value, out);
@@ -222,7 +223,7 @@ class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
   /** Only for rows that Cassandra loads at start because it had saved their keys. */
   @Override
   public void put(RowCacheKey key, IRowCacheEntry value) {
-    try (DataOutputBuffer out = new DataOutputBuffer()) {
+    try (DataOutputBuffer out = new BoundedOutput(store.longest())) {
       Tables.Table table = serves() ? tables.cached(key.tableId) : null;
       boolean storable =
           table != null && !(value instanceof RowCacheSentinel) && encode(value, out);

@@ -24,7 +24,6 @@ final class FlashStore implements ChunkCache.Store {
   /** Never freed: a thread may be in it at any moment until the process ends. */
   private final long handle;
 
-  /** Key and value together are never longer. */
   private final long longest;
 
   private FlashStore(long handle) {
@@ -104,6 +103,11 @@ final class FlashStore implements ChunkCache.Store {
     lengths[0] = found == Native.MISS ? -1 : (int) check(found);
     found = length.buffer.getLong(0);
     lengths[1] = found == Native.MISS ? -1 : (int) found;
+  }
+
+  /** Key and value together are never longer. */
+  long longest() {
+    return longest;
   }
 
   /** Whether a record may have so many bytes of key and value, but for some of its header. */

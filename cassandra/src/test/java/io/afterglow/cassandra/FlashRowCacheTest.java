@@ -40,6 +40,7 @@ class FlashRowCacheTest {
   @TempDir Path dir;
   private FakeNode node;
   private FlashRowCache cache;
+  private final Numbers numbers = new Numbers();
 
   /** What happens right after the cache was emptied the next time. */
   private Runnable onceCleared = () -> {};
@@ -61,11 +62,19 @@ class FlashRowCacheTest {
   }
 
   private static final class Numbers implements FlashRowCache.Codec {
+    private static final int PIECE = 1 << 10;
+
+    /** Bytes behind numbers that were written down. */
+    long written;
+
     @Override
     public void encode(IRowCacheEntry entry, DataOutputBuffer out) throws Exception {
       Row row = (Row) entry;
       out.writeInt(row.value);
-      out.write(new byte[row.more]);
+      for (int left = row.more; left > 0; left -= PIECE) {
+        out.write(new byte[Math.min(left, PIECE)]);
+        written += Math.min(left, PIECE);
+      }
     }
 
     @Override
@@ -94,7 +103,7 @@ class FlashRowCacheTest {
             + "\njournal="
             + (1 << 20)
             + "\nflags=2\n";
-    return new FlashRowCache(FlashStore.open(config), new Numbers(), tables, 64 << 20) {
+    return new FlashRowCache(FlashStore.open(config), numbers, tables, 64 << 20) {
       @Override
       public void clear() {
         super.clear();
@@ -147,6 +156,7 @@ class FlashRowCacheTest {
     assertNull(cache.get(key), "nobody fills any more");
     assertTrue(directMemory() - before < 8 << 20, "bytes: " + (directMemory() - before));
     assertEquals(2, cache.refused.sum());
+    assertTrue(numbers.written < 1 << 20, "on the heap: " + numbers.written);
     assertEquals("on", cache.state());
     fill(key, 3);
     assertEquals(3, value(key));
