@@ -6,6 +6,10 @@
 //! a miss. The device is not asked again until it has answered the abandoned reads. Where io_uring
 //! is refused, or older than Linux 5.11, it is `pread`, which no limit can end. Where only memory
 //! or file descriptors are short, it is `pread` for that read alone.
+//!
+//! Of two keys the second is looked up only because it may be wanted next. It is read only together
+//! with the first, and not while its device is silent. If it has no answer at the timeout, the
+//! first keeps its own.
 
 use std::cell::RefCell;
 use std::io;
@@ -107,7 +111,8 @@ impl Reads {
         self.follow(cache, ns.get(key))
     }
 
-    /// Looks two keys up; if both are on flash they are read at once.
+    /// Looks two keys up. If both are on flash they are read at once; the second is not read if
+    /// the first needs no flash, or if the second's device is silent.
     pub(crate) fn get_two(
         &self,
         cache: &Cache,
@@ -115,21 +120,27 @@ impl Reads {
         keys: [&[u8]; 2],
     ) -> [Option<Hit>; 2] {
         match keys.map(|key| ns.get(key)) {
-            [Lookup::Flash(one), Lookup::Flash(two)] => {
-                let wanted = [&one, &two].map(wanted);
-                let outcomes = self.admitted(&wanted, || self.read_all(cache, &wanted));
-                let Some(outcomes) = outcomes else {
-                    return [one, two].map(|read| self.follow(cache, read.busy()));
-                };
-                let mut outcomes = outcomes.into_iter();
-                [one, two].map(|read| {
-                    let outcome =
-                        outcomes.next().unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()));
-                    self.follow(cache, read.finish(outcome))
-                })
+            [Lookup::Flash(one), Lookup::Flash(two)] if !self.is_silent(&[wanted(&two)]) => {
+                self.follow_two(cache, one, two)
             }
-            lookups => lookups.map(|lookup| self.follow(cache, lookup)),
+            [one, two] => {
+                let second = without_flash(two);
+                [self.follow(cache, one), second]
+            }
         }
+    }
+
+    /// Reads for two lookups at once, and goes on with the first alone until that has ended.
+    fn follow_two(&self, cache: &Cache, one: FlashRead, two: FlashRead) -> [Option<Hit>; 2] {
+        let wanted = [&one, &two].map(wanted);
+        let Some(outcomes) = self.admitted(&wanted, || self.read_all(cache, &wanted)) else {
+            two.take_back();
+            return [self.follow(cache, one.busy()), None];
+        };
+        let mut outcomes = outcomes.into_iter();
+        let mut next = || outcomes.next().unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()));
+        let first = self.follow(cache, one.finish(next()));
+        [first, without_flash(two.finish(next()))]
     }
 
     /// Reads for a lookup until it has ended.
@@ -191,19 +202,18 @@ impl Reads {
         self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give_up(&self, wanted: &[Wanted], ring: IoUring, missing: usize, bufs: Vec<AlignedBuf>) {
+    fn give_up(&self, reads: GivenUp) {
         let mut given_up = self.lock();
         if given_up.is_empty() {
             tracing::warn!(limit = ?self.limit, "a read of flash exceeds its limit: flash is not read until it answers");
         }
-        let devices = wanted.iter().map(|wanted| wanted.device).collect();
-        given_up.push(GivenUp { devices, ring, missing, bufs: ManuallyDrop::new(bufs) });
+        given_up.push(reads);
         self.unanswered.store(given_up.len(), Ordering::Relaxed);
     }
 
-    /// Reads on a ring, all at once: all outcomes, or none when the time was over. The ring is the
-    /// thread's again afterwards, unless it was given up or refused the reads. `Unsupported`: the
-    /// kernel took none of them.
+    /// Reads on a ring, all at once: an outcome of each, `TimedOut` of those that have not ended
+    /// when the time is over. The ring is the thread's again afterwards, unless it was given up or
+    /// refused the reads. `Unsupported`: the kernel took none of them.
     fn read(
         &self,
         mut ring: IoUring,
@@ -220,40 +230,46 @@ impl Reads {
             unsafe { ring.submission().push(&read.build().user_data(n as u64)) }
                 .expect("a ring that is taken has no reads in flight, and a place for each");
         }
-        let mut results = [0; AT_ONCE];
-        match wait(&mut ring, self.enter, self.limit, wanted.len(), &mut results) {
-            Waited::Done => {}
-            Waited::Late(missing) => {
-                self.give_up(wanted, ring, missing, bufs);
-                return Err(io::ErrorKind::TimedOut.into());
-            }
+        let mut results = [None; AT_ONCE];
+        let missing = match wait(&mut ring, self.enter, self.limit, wanted.len(), &mut results) {
+            Waited::Done => None,
+            Waited::Late(missing) => Some(missing),
             Waited::Refused(reason) => {
                 if !is_lack(&reason) {
                     self.refuse(&reason);
                 }
                 return Err(io::ErrorKind::Unsupported.into());
             }
-        }
-        RING.with_borrow_mut(|kept| *kept = Some(ring));
-        let outcome = |(buf, result): (AlignedBuf, i32)| match result {
-            n if n < 0 => Err(io::Error::from_raw_os_error(-n)),
-            n if n as usize == buf.len() => Ok(buf),
-            _ => Err(io::ErrorKind::UnexpectedEof.into()),
         };
-        Ok(bufs.into_iter().zip(results).map(outcome).collect())
+        let (mut devices, mut late) = (Vec::new(), Vec::new());
+        let outcome = |((buf, wanted), result): ((AlignedBuf, &Wanted), Option<i32>)| match result {
+            None => {
+                devices.push(wanted.device);
+                late.push(buf);
+                Err(io::ErrorKind::TimedOut.into())
+            }
+            Some(n) if n < 0 => Err(io::Error::from_raw_os_error(-n)),
+            Some(n) if n as usize == buf.len() => Ok(buf),
+            Some(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+        };
+        let outcomes = bufs.into_iter().zip(wanted).zip(results).map(outcome).collect();
+        match missing {
+            None => RING.with_borrow_mut(|kept| *kept = Some(ring)),
+            Some(missing) => {
+                self.give_up(GivenUp { devices, ring, missing, bufs: ManuallyDrop::new(late) })
+            }
+        }
+        Ok(outcomes)
     }
 
-    /// Reads on a ring where there can be one; as many outcomes as were wanted, fewer when the time
-    /// was over.
+    /// Reads on a ring where there can be one; as many outcomes as were wanted.
     fn read_all(&self, cache: &Cache, wanted: &[Wanted]) -> Vec<io::Result<AlignedBuf>> {
         let fds: Option<Vec<RawFd>> =
             wanted.iter().map(|wanted| cache.device_fd(wanted.device)).collect();
-        if let Some((ring, fds)) = fds.and_then(|fds| Some((self.ring()?, fds))) {
-            match self.read(ring, wanted, &fds) {
-                Ok(outcomes) => return outcomes,
-                Err(e) if e.kind() != io::ErrorKind::Unsupported => return vec![Err(e)],
-                Err(_) => {}
-            }
+        if let Some((ring, fds)) = fds.and_then(|fds| Some((self.ring()?, fds)))
+            && let Ok(outcomes) = self.read(ring, wanted, &fds)
+        {
+            return outcomes;
         }
         let devices = cache.devices();
         let read = |wanted: &Wanted| devices.read_at(wanted.device, wanted.offset, wanted.len);
@@ -308,6 +324,18 @@ impl Reads {
     }
 }
 
+/// What a lookup has found, if that is known without another read of flash.
+fn without_flash(lookup: Lookup) -> Option<Hit> {
+    match lookup {
+        Lookup::Hit(hit) => Some(hit),
+        Lookup::Miss(_) => None,
+        Lookup::Flash(read) => {
+            read.take_back();
+            None
+        }
+    }
+}
+
 fn wanted(read: &FlashRead) -> Wanted {
     Wanted { device: read.device(), offset: read.offset(), len: read.len() }
 }
@@ -322,14 +350,14 @@ fn wait(
     enter: Enter,
     limit: Duration,
     count: usize,
-    results: &mut [i32],
+    results: &mut [Option<i32>],
 ) -> Waited {
     let (end, mut missing) = (Instant::now() + limit, count);
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let outcome = enter(ring, missing, &types::Timespec::from(left));
         for completion in ring.completion() {
-            results[completion.user_data() as usize] = completion.result();
+            results[completion.user_data() as usize] = Some(completion.result());
             missing -= 1;
         }
         let in_flight = missing - ring.submission().len();
