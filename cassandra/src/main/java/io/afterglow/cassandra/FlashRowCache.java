@@ -30,6 +30,8 @@ import org.slf4j.LoggerFactory;
  *       a row that was read before a write never comes in after it.
  *   <li>Every change of a key happens inside {@code inFlight.compute} of that key. That makes these
  *       steps one.
+ *   <li>All rows of a table are removed in the background. Until that is over {@link Tables} says
+ *       that nothing of it is cached, and writes go on removing their rows.
  *   <li>If the engine fails in a change, the change is in doubt. From then on everything is a miss.
  * </ul>
  *
@@ -261,7 +263,7 @@ class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
     }
   }
 
-  /** Removes all rows of a table in constant time. */
+  /** Removes all rows of a table in constant time; in the background, for a drive may hang. */
   void dropTable(Tables.Table table) {
     if (failed) {
       return;
@@ -376,7 +378,7 @@ class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
 
     @Override
     public void remove() {
-      dropTable(last);
+      tables.removeRows(last);
     }
   }
 
@@ -520,6 +522,7 @@ class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
   /** The clean stop; true when everything is on flash and may be served after a start. */
   boolean close() {
     closed = true;
+    tables.end();
     if (failed) {
       return false;
     }

@@ -5,7 +5,13 @@ import java.util.Collection;
 import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 import org.apache.cassandra.schema.TableId;
@@ -15,6 +21,18 @@ import org.apache.cassandra.schema.TableId;
  * of its rows can be removed at once. From its first use on it is watched for two events. One is an
  * SSTable that was not flushed from memory, which may be newer than cached rows. The other is a new
  * definition. Of a table that was dropped no more is kept than its number.
+ *
+ * <p>Removing all rows of a table writes to a drive, which may hang. So it is handed to one thread
+ * in the background, in these steps:
+ *
+ * <ol>
+ *   <li>From the moment it is asked for, nothing of the table is served or filled.
+ *   <li>The thread removes rows and fills in flight.
+ *   <li>The table is served again, if nothing was asked for since.
+ * </ol>
+ *
+ * Nobody waits for another one who watches a table: meanwhile there is a miss. If a removal is not
+ * over when the stop begins, the next run does not keep the rows of its table.
  */
 final class Tables {
   /** A table. */
@@ -33,10 +51,26 @@ final class Tables {
     /** Held by whoever begins or ends the watch. */
     private final ReentrantLock watching = new ReentrantLock();
 
+    /** Removals of all rows that were asked for, and how many of these are over. */
+    private final AtomicLong asked = new AtomicLong();
+
+    private volatile long removed;
+
+    /** A removal waits for its thread, and will be for all that are asked for until it begins. */
+    private final AtomicBoolean waiting = new AtomicBoolean();
+
+    /** A removal was not over at the stop. */
+    private volatile boolean cold;
+
     Table(TableId id, int group, State kept) {
       this.id = id;
       this.group = group;
       this.kept = kept;
+    }
+
+    /** Whether rows that were to be removed may still be there. */
+    private boolean isBeingEmptied() {
+      return removed != asked.get();
     }
   }
 
@@ -51,6 +85,11 @@ final class Tables {
     State(String schema, List<String> sstables) {
       this.schema = schema;
       this.sstables = sstables;
+    }
+
+    /** That of rows which no other run may serve. */
+    static State nothing() {
+      return new State("none", Collections.emptyList());
     }
 
     boolean same(State other) {
@@ -100,11 +139,40 @@ final class Tables {
   private final ConcurrentHashMap<TableId, Table> tables = new ConcurrentHashMap<>();
   private final AtomicInteger lastGroup = new AtomicInteger();
   private volatile Consumer<Table> onForeign = table -> {};
+  private final Executor remover;
+  private volatile boolean ended;
 
   Tables(Node node) {
-    this.node = node;
+    this(node, thread());
   }
 
+  /**
+   * @param remover removes rows, one after the other
+   */
+  Tables(Node node, Executor remover) {
+    this.node = node;
+    this.remover = remover;
+  }
+
+  private static Executor thread() {
+    ThreadPoolExecutor thread =
+        new ThreadPoolExecutor(
+            1,
+            1,
+            0,
+            TimeUnit.SECONDS,
+            new LinkedBlockingQueue<>(),
+            task -> {
+              Thread made = new Thread(task, "afterglow-rows");
+              made.setDaemon(true);
+              return made;
+            });
+    // Later there may be no memory for one.
+    thread.prestartCoreThread();
+    return thread;
+  }
+
+  /** What removes all rows and fills of a table. It is called in the background. */
   void onForeign(Consumer<Table> action) {
     onForeign = action;
   }
@@ -134,25 +202,61 @@ final class Tables {
     if (watch == null || !watch.current()) {
       watch = watch(table);
     }
-    return watch != null && watch.allowed() ? table : null;
+    return watch != null && watch.allowed() && !table.isBeingEmptied() ? table : null;
+  }
+
+  /** Removes all rows of a table, in the background. From now on none of them is served. */
+  void removeRows(Table table) {
+    table.asked.incrementAndGet();
+    if (ended) {
+      table.cold = true;
+    }
+    if (table.waiting.compareAndSet(false, true)) {
+      try {
+        remover.execute(() -> removeNow(table));
+      } catch (Throwable e) {
+        // It serves nothing until the next removal.
+        table.waiting.set(false);
+      }
+    }
+  }
+
+  private void removeNow(Table table) {
+    table.waiting.set(false);
+    long asked = table.asked.get();
+    onForeign.accept(table);
+    table.removed = asked;
+  }
+
+  /** The stop begins: what is not removed by now may be there at the next start. */
+  void end() {
+    ended = true;
+    for (Table table : tables.values()) {
+      if (table.isBeingEmptied()) {
+        table.cold = true;
+      }
+    }
   }
 
   /**
-   * Watches a table, anew where it was altered; null if there is no such table.
+   * Watches a table, anew where it was altered; null if there is no such table, or if another
+   * thread is at it.
    *
    * <p>The race: a fill that began before an ALTER may put its row after it. That row does no harm.
-   * The next caller finds the old watch. It removes the table's rows and all fills in flight before
-   * it publishes the new watch. So no row is served under a definition before the rows of the older
-   * one are gone.
+   * The next caller finds the old watch. It asks for the removal of the table's rows and all fills
+   * in flight before it publishes the new watch. So no row is served under a definition before the
+   * rows of the older one are gone.
    */
   private Watch watch(Table table) {
-    table.watching.lock();
+    if (!table.watching.tryLock()) {
+      return null;
+    }
     try {
       Watch old = table.watch;
       if (old != null && old.current()) {
         return old;
       }
-      Watch watch = node.watch(table.id, () -> onForeign.accept(table));
+      Watch watch = node.watch(table.id, () -> removeRows(table));
       if (watch == null) {
         letGo(table);
         return null;
@@ -165,7 +269,7 @@ final class Tables {
         same = watch.allowed() && table.kept.same(now);
       }
       if (!same) {
-        onForeign.accept(table);
+        removeRows(table);
       }
       if (old != null) {
         old.end();
@@ -185,7 +289,7 @@ final class Tables {
     if (old == null) {
       return;
     }
-    onForeign.accept(table);
+    removeRows(table);
     old.end();
     table.dropped = true;
     table.watch = null;
@@ -235,13 +339,16 @@ final class Tables {
   State state(Table table) {
     table.watching.lock();
     try {
+      if (table.cold || table.isBeingEmptied()) {
+        return State.nothing();
+      }
       if (table.kept != null) {
         // Nobody asked for it, so it was not watched: only its state at the start counts.
         return table.kept;
       }
       Watch watch = table.watch;
       if (watch == null || !watch.current()) {
-        return new State("none", Collections.emptyList());
+        return State.nothing();
       }
       return new State(watch.schema(), node.sstables(table.id));
     } finally {

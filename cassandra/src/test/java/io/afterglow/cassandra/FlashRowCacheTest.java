@@ -45,6 +45,9 @@ class FlashRowCacheTest {
   /** What happens right after the cache was emptied the next time. */
   private Runnable onceCleared = () -> {};
 
+  /** Whoever removes all rows of a table passes here. */
+  private Runnable removal = () -> {};
+
   private static final class Row implements IRowCacheEntry {
     final int value;
 
@@ -86,7 +89,7 @@ class FlashRowCacheTest {
   @BeforeEach
   void open() throws Exception {
     node = new FakeNode();
-    cache = open(dir.resolve("cache"), new Tables(node));
+    cache = open(dir.resolve("cache"), new Tables(node, Runnable::run));
   }
 
   private FlashRowCache open(Path dir, Tables tables) throws Exception {
@@ -110,6 +113,12 @@ class FlashRowCacheTest {
         Runnable next = onceCleared;
         onceCleared = () -> {};
         next.run();
+      }
+
+      @Override
+      void dropTable(Tables.Table table) {
+        removal.run();
+        super.dropTable(table);
       }
     };
   }
@@ -367,6 +376,55 @@ class FlashRowCacheTest {
     fill(key, 2);
     assertEquals(2, value(key));
     assertEquals(2, node.watches, "old watches have ended");
+  }
+
+  /** As long as the drive hangs. */
+  @Test
+  void whoeverNeedsATableDoesNotWaitForTheRemovalOfItsRows() throws Exception {
+    cache = open(dir.resolve("hangs"), new Tables(node));
+    RowCacheKey key = key(TABLE, 1);
+    fill(key, 1);
+    RowCacheSentinel early = new RowCacheSentinel();
+    cache.putIfAbsent(key(TABLE, 2), early);
+    Barrier drive = new Barrier();
+    removal = drive;
+    node.schema++;
+    assertNull(cache.get(key), "altered");
+    Barrier.await(drive.reached);
+    cache.remove(key(TABLE, 3));
+    assertNull(cache.get(key), "the row is still there");
+    assertFalse(cache.putIfAbsent(key, new RowCacheSentinel()));
+    assertFalse(cache.replace(key(TABLE, 2), early, new Row(1)), "read before the ALTER");
+    fill(key(OTHER, 1), 2);
+    assertEquals(2, value(key(OTHER, 1)), "other tables are served");
+
+    drive.opens.countDown();
+    Barrier.await(() -> cache.putIfAbsent(key(TABLE, 4), new RowCacheSentinel()));
+    assertNull(cache.get(key), "the row is gone");
+    fill(key, 3);
+    assertEquals(3, value(key));
+    assertEquals("on", cache.state());
+  }
+
+  /** Beginning to watch reads the schema and lists files. */
+  @Test
+  void nobodyWaitsForAnotherWhoBeginsToWatchTheTable() throws Exception {
+    RowCacheKey key = key(TABLE, 1);
+    fill(key, 1);
+    Barrier barrier = new Barrier();
+    node.passage = barrier;
+    node.schema++;
+    ExecutorService reader = Executors.newSingleThreadExecutor();
+    Future<IRowCacheEntry> read = reader.submit(() -> cache.get(key));
+    Barrier.await(barrier.reached);
+    node.passage = () -> {};
+    assertNull(cache.get(key));
+    cache.remove(key);
+    assertFalse(read.isDone(), "it was waited for");
+    barrier.opens.countDown();
+    assertNull(read.get());
+    assertEquals(1, node.watches);
+    reader.shutdown();
   }
 
   @Test

@@ -4,9 +4,11 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 
+import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.Deque;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -27,7 +29,7 @@ class TablesTest {
   /** A read of the first may put its mark when the rows of that are gone already. */
   @Test
   void aTableThatIsMadeAgainWithItsIdBeginsEmpty() {
-    Tables tables = new Tables(node);
+    Tables tables = new Tables(node, Runnable::run);
     List<Integer> emptied = new ArrayList<>();
     tables.onForeign(table -> emptied.add(table.group));
     int group = tables.cached(TABLE).group;
@@ -45,7 +47,7 @@ class TablesTest {
   /** Who watches a table may wait for the end of a DROP, which asks for the tables. */
   @Test
   void aDropWaitsForNobodyWhoWatches() throws Exception {
-    Tables tables = new Tables(node);
+    Tables tables = new Tables(node, Runnable::run);
     assertNotNull(tables.cached(TABLE));
     node.dropped.add(TABLE);
     Barrier barrier = new Barrier();
@@ -63,7 +65,7 @@ class TablesTest {
 
   @Test
   void keptTablesThatWereAlteredMeanwhileAreEmpty() {
-    Tables tables = new Tables(node);
+    Tables tables = new Tables(node, Runnable::run);
     tables.keep(TABLE, 3, new Tables.State("schema-0", node.sstables));
     Set<Integer> dropped = new HashSet<>();
     tables.onForeign(table -> dropped.add(table.group));
@@ -73,7 +75,7 @@ class TablesTest {
 
   @Test
   void keptTablesAreComparedAgainWhenTheyAreFirstUsed() {
-    Tables tables = new Tables(node);
+    Tables tables = new Tables(node, Runnable::run);
     tables.keep(TABLE, 3, new Tables.State("schema-1", node.sstables));
     tables.keep(OTHER, 5, new Tables.State("schema-1", Collections.singletonList("sstable two")));
     Set<Integer> dropped = new HashSet<>();
@@ -84,5 +86,55 @@ class TablesTest {
     assertEquals(Collections.singleton(5), dropped, "its files have changed since the start");
     assertEquals(
         6, tables.cached(TableId.fromUUID(UUID.randomUUID())).group, "no number comes twice");
+  }
+
+  /** A removal that begins before a second one is asked for is none for that. */
+  @Test
+  void aTableIsServedAgainWhenAllRemovalsThatWereAskedForAreOver() {
+    Deque<Runnable> waiting = new ArrayDeque<>();
+    Tables tables = new Tables(node, waiting::add);
+    List<String> removals = new ArrayList<>();
+    tables.onForeign(
+        table -> {
+          if (removals.isEmpty()) {
+            node.foreign.run();
+          }
+          removals.add("over");
+        });
+    assertNotNull(tables.cached(TABLE));
+    node.foreign.run();
+    node.foreign.run();
+    assertNull(tables.cached(TABLE));
+    assertEquals(1, waiting.size(), "one is enough for both");
+    waiting.remove().run();
+    assertNull(tables.cached(TABLE), "asked for again when the first had begun");
+    waiting.remove().run();
+    assertNotNull(tables.cached(TABLE));
+    assertEquals(2, removals.size());
+  }
+
+  @Test
+  void aTableWhoseRowsWereStillToBeRemovedAtTheStopIsNotKept() {
+    Deque<Runnable> waiting = new ArrayDeque<>();
+    Tables tables = new Tables(node, waiting::add);
+    Tables.Table other = tables.cached(OTHER);
+    Tables.Table table = tables.cached(TABLE);
+    node.foreign.run();
+    assertEquals(Collections.emptyList(), tables.state(table).sstables);
+    tables.end();
+    waiting.remove().run();
+    assertEquals(
+        Collections.emptyList(), tables.state(table).sstables, "it came when all was written");
+    assertEquals(node.sstables, tables.state(other).sstables);
+  }
+
+  @Test
+  void aTableThatIsEmptiedAfterTheStopHasBegunIsNotKept() {
+    Tables tables = new Tables(node, Runnable::run);
+    Tables.Table table = tables.cached(TABLE);
+    tables.end();
+    assertEquals(node.sstables, tables.state(table).sstables);
+    node.foreign.run();
+    assertEquals(Collections.emptyList(), tables.state(table).sstables);
   }
 }
