@@ -62,6 +62,8 @@ struct BackgroundThread {
     abandon: AtomicBool,
     /// Nobody waits for the thread any more.
     given_up: AtomicBool,
+    /// The thread has ended with a clean stop, whose marker is written.
+    clean: AtomicBool,
     /// Grows for as long as the thread gets on.
     beats: AtomicU64,
 }
@@ -232,10 +234,13 @@ impl Cache {
     /// The clean stop: refuses puts from now on, writes the DRAM tier out, takes a checkpoint and
     /// marks the cache clean. Blocks until that is done. A device that does not answer for ten
     /// seconds is given up, with an error in the log. The next start is then as after a crash.
-    /// Calling it again does nothing.
-    pub fn close(&self) {
+    /// Calling it again does nothing but say the same.
+    ///
+    /// Returns whether the stop was clean: the next start serves what this one has written.
+    pub fn close(&self) -> bool {
         self.shared.close.store(true, Ordering::Release);
         self.join();
+        self.shared.clean.load(Ordering::Acquire)
     }
 
     fn join(&self) {
@@ -346,6 +351,9 @@ fn run(background: Background, mut disk: Box<dyn Disk>, shared: &BackgroundThrea
         }
         // A device that does not answer holds up no end.
         let over = ends && background.awaits_only_silent_devices();
+        if over {
+            shared.clean.store(background.is_clean(), Ordering::Release);
+        }
         if shared.given_up.load(Ordering::Acquire) || (over && disk.in_flight() > 0) {
             // The kernel may yet write into the buffers of what is in flight: they stay where they
             // are.

@@ -50,6 +50,8 @@ typedef enum {
   AGLOW_E_INCOMPLETE = -4,
   // A bug in Afterglow. What was called may have been carried out or not: drop the cache.
   AGLOW_E_PANIC = -5,
+  // The cache is closed, and the next opening is as after a crash.
+  AGLOW_E_NOT_CLEAN = -6,
 } aglow_status;
 
 // An open cache.
@@ -131,7 +133,9 @@ uint32_t aglow_abi(void);
 aglow_status aglow_cache_open(const aglow_config *config, aglow_cache **cache);
 
 // The clean stop: writes everything out, so that the next opening is warm. Returns when that is
-// done; lookups go on to be answered, puts are refused. Calling it again does nothing.
+// done; lookups go on to be answered, puts are refused. `AGLOW_E_NOT_CLEAN` if something could not
+// be written: the next opening is then as after a crash. Calling it again does nothing but say the
+// same.
 //
 // # Safety
 // `cache` is a handle that was opened and not freed.

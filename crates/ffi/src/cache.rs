@@ -112,7 +112,9 @@ pub(crate) fn open(config: Config) -> Result<Cache, Failure> {
 }
 
 /// The clean stop: writes everything out, so that the next opening is warm. Returns when that is
-/// done; lookups go on to be answered, puts are refused. Calling it again does nothing.
+/// done; lookups go on to be answered, puts are refused. `AGLOW_E_NOT_CLEAN` if something could not
+/// be written: the next opening is then as after a crash. Calling it again does nothing but say the
+/// same.
 ///
 /// # Safety
 /// `cache` is a handle that was opened and not freed.
@@ -120,9 +122,15 @@ pub(crate) fn open(config: Config) -> Result<Cache, Failure> {
 pub unsafe extern "C" fn aglow_cache_close(cache: *const aglow_cache) -> aglow_status {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { reference(cache, "cache")? }.cache.close();
+        close(&unsafe { reference(cache, "cache")? }.cache)?;
         Ok(aglow_status::AGLOW_OK)
     })
+}
+
+pub(crate) fn close(cache: &Cache) -> Result<(), Failure> {
+    let message = "not everything could be written: the next opening is as after a crash";
+    let failure = || Failure::new(aglow_status::AGLOW_E_NOT_CLEAN, message);
+    cache.close().then_some(()).ok_or_else(failure)
 }
 
 /// Frees a cache. Without [`aglow_cache_close`] before, it is like the death of the process. Null

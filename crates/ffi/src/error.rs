@@ -28,6 +28,8 @@ pub enum aglow_status {
     AGLOW_E_INCOMPLETE = -4,
     /// A bug in Afterglow. What was called may have been carried out or not: drop the cache.
     AGLOW_E_PANIC = -5,
+    /// The cache is closed, and the next opening is as after a crash.
+    AGLOW_E_NOT_CLEAN = -6,
 }
 
 /// A failure with its message.

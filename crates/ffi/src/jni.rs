@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use afterglow_engine::{Cache, Config, DeviceConfig, Hit, Namespace, PutOptions, PutOutcome};
 
-use crate::cache::{open, options};
+use crate::cache::{close, open, options};
 use crate::error::{Failure, aglow_status, catch};
 use crate::keys::aglow_keys;
 use crate::memory::{bytes, copy_out, free, reference};
@@ -292,8 +292,9 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_clear(
     })
 }
 
-/// The clean stop: 0 when everything is on flash. The front end stays valid, puts are refused; it
-/// is never freed, since a thread may still be in it.
+/// The clean stop: 0 when everything is on flash, and -6 when the next opening is as after a crash.
+/// The front end stays valid, puts are refused; it is never freed, since a thread may still be in
+/// it.
 ///
 /// # Safety
 /// The handle is a front end's.
@@ -305,7 +306,7 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_close(
 ) -> i64 {
     enter(|| {
         // SAFETY: the caller's promise.
-        unsafe { opened(handle)? }.cache.close();
+        close(&unsafe { opened(handle)? }.cache)?;
         Ok(0)
     })
 }
@@ -410,4 +411,56 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_keysClose(
         unsafe { free(address::<aglow_keys>(keys)) };
         Ok(0)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::ptr::null_mut;
+
+    use super::*;
+
+    fn at(bytes: &[u8]) -> i64 {
+        bytes.as_ptr().expose_provenance() as i64
+    }
+
+    /// Opens a front end whose data directory is below `dir`.
+    fn front_end(dir: &Path) -> i64 {
+        let (data, flash) = (dir.join("data"), dir.join("flash"));
+        let config = format!(
+            "data_dir={}\ndevice={}:{}\nmemory={}\njournal={}\nsegment={}\n",
+            data.display(),
+            flash.display(),
+            64 << 20,
+            16 << 20,
+            1 << 20,
+            4 << 20
+        );
+        // SAFETY: so many bytes, which live longer than the call.
+        let handle = unsafe {
+            let (at, len) = (at(config.as_bytes()), config.len() as i64);
+            Java_io_afterglow_cassandra_Native_open(null_mut(), null_mut(), at, len, 0, 0)
+        };
+        assert!(handle > 0, "it does not open: {handle}");
+        handle
+    }
+
+    fn close_front_end(handle: i64) -> i64 {
+        // SAFETY: the handle is a front end's.
+        unsafe { Java_io_afterglow_cassandra_Native_close(null_mut(), null_mut(), handle) }
+    }
+
+    #[test]
+    fn a_stop_that_cannot_be_marked_is_not_said_to_be_clean() {
+        for fails in [false, true] {
+            let dir = tempfile::tempdir().expect("a folder");
+            let handle = front_end(dir.path());
+            if fails {
+                std::fs::rename(dir.path().join("data"), dir.path().join("gone")).expect("renamed");
+            }
+            let expected = if fails { aglow_status::AGLOW_E_NOT_CLEAN as i64 } else { 0 };
+            assert_eq!(close_front_end(handle), expected);
+            assert_eq!(close_front_end(handle), expected, "it says the same again");
+        }
+    }
 }

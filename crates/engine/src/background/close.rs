@@ -108,16 +108,16 @@ impl Background {
 
     fn finish_close(&mut self) {
         let sequence = self.checkpoint.sequence();
-        self.close.clean = sequence != self.close.before;
-        if self.close.clean {
-            let marked = self.core.mark_clean(sequence.unwrap_or(0));
-            if let Err(error) = marked {
-                tracing::warn!(%error, "the clean marker could not be written: the next start is as after a crash");
-            }
-        } else {
+        if sequence == self.close.before {
             tracing::warn!(
                 "the last checkpoint could not be written: the next start is as after a crash"
             );
+        } else {
+            let marked = self.core.mark_clean(sequence.unwrap_or(0));
+            if let Err(error) = &marked {
+                tracing::warn!(%error, "the clean marker could not be written: the next start is as after a crash");
+            }
+            self.close.clean = marked.unwrap_or(false);
         }
         self.close.go(ClosePhase::Over);
     }

@@ -178,6 +178,12 @@ impl Background {
         self.close.is_over()
     }
 
+    /// Whether a clean stop is over and the next start finds its marker.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.close.clean
+    }
+
     /// Says once when the wall clock was set back: objects expire by the cache's time.
     fn look_at_clock(&mut self) {
         let behind = self.core.time.behind();

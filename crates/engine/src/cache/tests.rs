@@ -185,7 +185,7 @@ fn a_device_that_never_answers_does_not_hold_up_the_end() {
             let _ = ns.submit_put(&n.to_le_bytes(), &[7; 1000], PutOptions::default());
         }
         if close {
-            cache.close();
+            assert!(!cache.close() && !cache.close(), "it is not known to be clean");
         }
         drop(cache);
         let state =
@@ -194,6 +194,27 @@ fn a_device_that_never_answers_does_not_hold_up_the_end() {
                 .expect("there");
         let state = crate::format::state::StateFile::decode(&state).expect("whole");
         assert!(!state.clean, "what is not written is not clean");
+    }
+}
+
+#[test]
+fn the_end_of_a_cache_says_whether_the_next_start_believes_it() {
+    let no_writes = SimFaults { write_error: 1.0, ..SimFaults::none() };
+    let no_meta = SimFaults { meta_error: 1.0, ..SimFaults::none() };
+    for (name, faults, clean) in [
+        ("nothing fails", SimFaults::none(), true),
+        ("no checkpoint can be written", no_writes, false),
+        ("no marker can be written", no_meta, false),
+    ] {
+        let dir = TempDir::new();
+        let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20]);
+        let mut disk = machine.disk();
+        let env = env(&machine, Arc::new(SystemClock::default()));
+        let opened = recovery::open(&small(&dir), env, &mut disk).expect("opens");
+        let lock = DirLock::acquire(dir.path()).expect("free");
+        let cache = Cache::start(opened, Box::new(disk), lock, TIMEOUT).expect("starts");
+        machine.set_faults(faults);
+        assert_eq!((cache.close(), cache.close()), (clean, clean), "{name}");
     }
 }
 
@@ -482,7 +503,7 @@ fn a_start_short_of_threads_is_refused_and_costs_no_device() {
         let opened = Cache::open(config.clone());
         device::answer::tests::limit_threads(u32::MAX);
         match opened {
-            Ok(cache) => cache.close(),
+            Ok(cache) => assert!(cache.close()),
             Err(error) => {
                 refused += 1;
                 assert!(error.to_string().contains("TasksMax"), "{threads}: {error}");

@@ -12,8 +12,9 @@ use crate::version;
 
 impl Core {
     /// Writes the clean marker. Whoever removes something from now on takes it back first
-    /// ([`Core::clear_clean_marker`]).
-    pub(crate) fn mark_clean(&self, checkpoint: u64) -> io::Result<()> {
+    /// ([`Core::clear_clean_marker`]). False if something was removed meanwhile, so that there is
+    /// no marker.
+    pub(crate) fn mark_clean(&self, checkpoint: u64) -> io::Result<bool> {
         self.state.marked.store(true, Ordering::SeqCst);
         for slot in &self.shards {
             drop(slot.lock());
@@ -27,12 +28,13 @@ impl Core {
         let (limit, time) = (self.versions.peek() + version::BLOCK, self.time.now());
         let mut state = self.state.lock();
         if self.state.marker_cleared.load(Ordering::SeqCst) {
-            return Ok(());
+            return Ok(false);
         }
         self.state.replace(&mut state, |state| {
             (state.clean, state.checkpoint) = (true, checkpoint);
             (state.version_limit, state.time) = (limit, time);
-        })
+        })?;
+        Ok(true)
     }
 
     /// Takes the clean marker back before a change after the clean stop is acknowledged.

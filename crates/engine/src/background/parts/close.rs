@@ -36,6 +36,7 @@ pub(in crate::background) struct Close {
     pub(in crate::background) given_up: bool,
     /// Sequence of the newest checkpoint before the last one.
     pub(in crate::background) before: Option<u64>,
+    /// The next start finds the clean marker.
     pub(in crate::background) clean: bool,
     /// A second last checkpoint was asked for.
     pub(in crate::background) retried: bool,

@@ -65,7 +65,7 @@ public final class ChunkCacheAgent {
       Native.load(options.nativeDir);
       EngineLog.start();
       options.makeDir();
-      FlashStore store = FlashStore.open(options.engine());
+      FlashStore store = new FlashStore(options.engine());
       CassandraFiles files = new CassandraFiles(options.tables, () -> close(store));
       ChunkCache cache = new ChunkCache(store, files, options);
       cache.start();
@@ -120,8 +120,11 @@ public final class ChunkCacheAgent {
         if (cache != null) {
           cache.close();
         }
-        store.close();
-        logger.info("Afterglow chunk cache: stopped cleanly");
+        if (store.close()) {
+          logger.info("Afterglow chunk cache: stopped cleanly");
+        } else {
+          logger.warn("Afterglow chunk cache: no clean stop, the next start is as after a crash");
+        }
       } catch (Throwable e) {
         logger.warn("Afterglow chunk cache: no clean stop", e);
       }

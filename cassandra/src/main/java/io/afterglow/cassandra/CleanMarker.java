@@ -1,6 +1,7 @@
 package io.afterglow.cassandra;
 
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
@@ -13,6 +14,11 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.UUID;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.zip.CRC32;
 
 /**
@@ -22,10 +28,18 @@ import java.util.zip.CRC32;
  * <p>It is text: {@code afterglow-rows 2}, the stamp of the Cassandra that wrote the rows, and the
  * highest group. Then comes {@code table ID GROUP SCHEMA} for each table, followed by its SSTables.
  * The CRC of all that is last.
+ *
+ * <p>It lies on the drive of the cache, which may hang. So each access has a thread of its own that
+ * is waited for no longer than a limit, and left behind then. That may still take the marker away
+ * or write it: both are true whenever they happen. A marker says which rows are whole on flash, and
+ * the SSTables that they are compared with.
  */
 final class CleanMarker {
   private static final String MAGIC = "afterglow-rows 2";
   private static final String NAME = "rows.clean";
+
+  /** As long as the engine waits for a drive. */
+  static final long LIMIT_MILLIS = 10_000;
 
   /** A table with rows. */
   static final class Kept {
@@ -50,8 +64,16 @@ final class CleanMarker {
     this.tables = tables;
   }
 
-  /** Takes the marker away, durably; null if there is none that holds. */
-  static CleanMarker take(Path dir) throws IOException {
+  /**
+   * Takes the marker away, durably; null if there is none that holds.
+   *
+   * @param millis that the drive has for it
+   */
+  static CleanMarker take(Path dir, long millis) throws IOException {
+    return within(dir, millis, () -> take(dir));
+  }
+
+  private static CleanMarker take(Path dir) throws IOException {
     Path file = dir.resolve(NAME);
     byte[] bytes;
     try {
@@ -68,8 +90,38 @@ final class CleanMarker {
     }
   }
 
-  /** Writes it, durably and as a whole. */
-  void write(Path dir) throws IOException {
+  /**
+   * Writes it, durably and as a whole.
+   *
+   * @param millis that the drive has for it
+   */
+  void write(Path dir, long millis) throws IOException {
+    within(
+        dir,
+        millis,
+        () -> {
+          write(dir);
+          return null;
+        });
+  }
+
+  private static <T> T within(Path dir, long millis, Callable<T> access) throws IOException {
+    FutureTask<T> task = new FutureTask<>(access);
+    Thread thread = new Thread(task, "afterglow-marker");
+    thread.setDaemon(true);
+    thread.start();
+    try {
+      return task.get(millis, TimeUnit.MILLISECONDS);
+    } catch (ExecutionException e) {
+      throw new IOException(e.getCause().getMessage(), e.getCause());
+    } catch (TimeoutException e) {
+      throw new IOException("the drive of " + dir + " has not answered for " + millis + " ms");
+    } catch (InterruptedException e) {
+      throw new InterruptedIOException("interrupted at the marker in " + dir);
+    }
+  }
+
+  private void write(Path dir) throws IOException {
     Path file = dir.resolve(NAME);
     Path temporary = dir.resolve(NAME + ".new");
     try (FileChannel out =

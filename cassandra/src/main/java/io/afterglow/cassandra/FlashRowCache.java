@@ -528,7 +528,10 @@ class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
     }
     try {
       inFlight.clear();
-      store.close();
+      if (!store.close()) {
+        logger.warn("Afterglow row cache: not everything could be written, the next start is cold");
+        return false;
+      }
     } catch (Throwable e) {
       fail(e);
     }

@@ -4,6 +4,7 @@ import java.lang.management.ManagementFactory;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.Callable;
 import javax.management.ObjectName;
 import org.apache.cassandra.cache.CacheProvider;
 import org.apache.cassandra.cache.ICache;
@@ -36,13 +37,13 @@ public final class FlashRowCacheProvider implements CacheProvider<RowCacheKey, I
     Native.load(options.nativeDir);
     EngineLog.start();
     options.makeDir();
-    CleanMarker marker = CleanMarker.take(options.dir);
-    FlashStore store = FlashStore.open(options.engine());
+    CleanMarker marker = CleanMarker.take(options.dir, CleanMarker.LIMIT_MILLIS);
+    FlashStore store = new FlashStore(options.engine());
     CassandraNode node = new CassandraNode(options);
     Tables tables = new Tables(node);
     FlashRowCache cache = new FlashRowCache(store, node, tables, options.flash());
     String warm = warm(marker, store, node, tables);
-    node.onDrained(() -> close(cache, tables, options.dir));
+    node.onDrained(() -> close(cache, tables, options.dir, CassandraNode::stamp));
     ManagementFactory.getPlatformMBeanServer()
         .registerMBean(new RowCacheStatus(cache), new ObjectName("io.afterglow:type=RowCache"));
     logger.info(
@@ -85,7 +86,8 @@ public final class FlashRowCacheProvider implements CacheProvider<RowCacheKey, I
         + (changed > 0 ? ", not for " + changed + " whose files have changed" : "");
   }
 
-  private static void close(FlashRowCache cache, Tables tables, Path dir) {
+  /** The clean stop. Without a marker the next start is cold. */
+  static void close(FlashRowCache cache, Tables tables, Path dir, Callable<String> stamp) {
     try {
       if (!cache.close()) {
         return;
@@ -94,7 +96,7 @@ public final class FlashRowCacheProvider implements CacheProvider<RowCacheKey, I
       for (Tables.Table table : tables.all()) {
         kept.add(new CleanMarker.Kept(table.id.asUUID(), table.group, tables.state(table)));
       }
-      new CleanMarker(CassandraNode.stamp(), tables.lastGroup(), kept).write(dir);
+      new CleanMarker(stamp.call(), tables.lastGroup(), kept).write(dir, CleanMarker.LIMIT_MILLIS);
       logger.info("Afterglow row cache: stopped cleanly, {} tables", kept.size());
     } catch (Throwable e) {
       logger.warn("Afterglow row cache: no clean stop, the next start is cold", e);

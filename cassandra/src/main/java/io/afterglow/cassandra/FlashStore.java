@@ -12,7 +12,7 @@ import org.apache.cassandra.utils.memory.MemoryUtil;
  * An open cache of the engine: bytes to bytes, from any thread. A failed call is a {@link
  * FlashException}. The change may or may not have been made, so the caller must give the cache up.
  */
-final class FlashStore implements ChunkCache.Store {
+class FlashStore implements ChunkCache.Store {
   /** Buffers larger than this are not kept by their threads. */
   private static final int KEPT = 256 << 10;
 
@@ -26,23 +26,23 @@ final class FlashStore implements ChunkCache.Store {
 
   private final long longest;
 
-  private FlashStore(long handle) {
-    this.handle = handle;
-    this.longest = Math.min(stats().get("segment_size") / 4, LONGEST_RECORD);
-  }
-
   /**
    * Opens a cache.
    *
    * @param config lines of name=value, see parse() in crates/ffi/src/jni.rs
    */
-  static FlashStore open(String config) throws IOException {
+  FlashStore(String config) throws IOException {
+    this.handle = open(config);
+    this.longest = Math.min(FlashStore.stats(handle).get("segment_size") / 4, LONGEST_RECORD);
+  }
+
+  private static long open(String config) throws IOException {
     Memory text = Memory.of(config.getBytes(StandardCharsets.UTF_8));
     Memory message = new Memory(4096);
     long handle = Native.open(text.address, text.buffer.remaining(), message.address, 4096);
     text.keep();
     if (handle > 0) {
-      return new FlashStore(handle);
+      return handle;
     }
     byte[] bytes = new byte[4096];
     message.buffer.get(bytes);
@@ -170,13 +170,21 @@ final class FlashStore implements ChunkCache.Store {
     check(Native.clear(handle));
   }
 
-  /** Writes everything out; from now on puts are refused. */
-  void close() {
-    check(Native.close(handle));
+  /**
+   * Writes everything out; from now on puts are refused. False if not everything could be written,
+   * or a drive does not answer: the next opening is as after a crash.
+   */
+  boolean close() {
+    long result = Native.close(handle);
+    return result != Native.NOT_CLEAN && check(result) == 0;
   }
 
   /** The engine's counters by name. */
   Map<String, Long> stats() {
+    return stats(handle);
+  }
+
+  private static Map<String, Long> stats(long handle) {
     Memory text = SCRATCH.get().value(32 << 10);
     long length = check(Native.stats(handle, text.address, text.capacity()));
     if (length > text.capacity()) {

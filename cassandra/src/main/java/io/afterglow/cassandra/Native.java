@@ -15,6 +15,9 @@ final class Native {
   /** Nothing was found. */
   static final long MISS = -100;
 
+  /** The cache is closed, and the next opening is as after a crash. */
+  static final long NOT_CLEAN = -6;
+
   /** A key has one value for ever. */
   static final int IMMUTABLE = 1;
 

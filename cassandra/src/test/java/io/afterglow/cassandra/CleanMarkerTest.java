@@ -3,6 +3,7 @@ package io.afterglow.cassandra;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -17,6 +18,7 @@ import org.junit.jupiter.api.io.TempDir;
 
 class CleanMarkerTest {
   private static final UUID TABLE = UUID.randomUUID();
+  private static final long LIMIT = 60_000;
 
   private static CleanMarker marker() {
     List<String> sstables = Arrays.asList("sstable /a/b 1 2 3", "sstable /a/c 4 5 6");
@@ -31,8 +33,8 @@ class CleanMarkerTest {
 
   @Test
   void whatIsWrittenIsTakenOnce(@TempDir Path dir) throws IOException {
-    marker().write(dir);
-    CleanMarker taken = CleanMarker.take(dir);
+    marker().write(dir, LIMIT);
+    CleanMarker taken = CleanMarker.take(dir, LIMIT);
     assertEquals("5.0.5 messaging 13", taken.stamp);
     assertEquals(9, taken.lastGroup);
     assertEquals(TABLE, taken.tables.get(0).id);
@@ -40,7 +42,23 @@ class CleanMarkerTest {
     assertEquals(2, taken.tables.get(0).state.sstables.size());
     assertEquals(0, taken.tables.get(1).state.sstables.size());
     assertEquals("1700000000", taken.tables.get(0).state.schema);
-    assertNull(CleanMarker.take(dir), "a second start without a clean stop");
+    assertNull(CleanMarker.take(dir, LIMIT), "a second start without a clean stop");
+  }
+
+  /** Whoever opens a pipe waits for its other end. */
+  @Test
+  void aDriveThatHangsHoldsUpNeitherStartNorStop(@TempDir Path dir) throws Exception {
+    for (String file : Arrays.asList("rows.clean", "rows.clean.new")) {
+      String pipe = dir.resolve(file).toString();
+      assertEquals(0, new ProcessBuilder("mkfifo", pipe).start().waitFor());
+    }
+    assertThrows(IOException.class, () -> CleanMarker.take(dir, 50));
+    assertThrows(IOException.class, () -> marker().write(dir, 50));
+  }
+
+  @Test
+  void aMarkerThatCannotBeWrittenIsAFailure(@TempDir Path dir) {
+    assertThrows(IOException.class, () -> marker().write(dir.resolve("not there"), LIMIT));
   }
 
   @Test

@@ -11,6 +11,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.lang.management.BufferPoolMXBean;
 import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Collections;
@@ -106,7 +107,7 @@ class FlashRowCacheTest {
             + "\njournal="
             + (1 << 20)
             + "\nflags=2\n";
-    return new FlashRowCache(FlashStore.open(config), numbers, tables, 64 << 20) {
+    return new FlashRowCache(new FlashStore(config), numbers, tables, 64 << 20) {
       @Override
       public void clear() {
         super.clear();
@@ -359,6 +360,23 @@ class FlashRowCacheTest {
     node.schema++;
     assertEquals(
         Collections.emptyList(), tables.state(table).sstables, "altered since its rows came");
+  }
+
+  @Test
+  void onlyAStopThatWasCleanLeavesAMarker() throws Exception {
+    for (boolean clean : new boolean[] {true, false}) {
+      Path data = dir.resolve("data-" + clean);
+      Path marker = Files.createDirectory(dir.resolve("marker-" + clean));
+      Tables tables = new Tables(node, Runnable::run);
+      cache = open(data, tables);
+      fill(key(TABLE, 1), 1);
+      if (!clean) {
+        // What the engine writes last goes there.
+        Files.move(data, dir.resolve("elsewhere"));
+      }
+      FlashRowCacheProvider.close(cache, tables, marker, () -> "a stamp");
+      assertEquals(clean, Files.exists(marker.resolve("rows.clean")));
+    }
   }
 
   @Test
