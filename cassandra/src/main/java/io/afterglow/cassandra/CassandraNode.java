@@ -1,9 +1,11 @@
 package io.afterglow.cassandra;
 
+import java.io.File;
 import java.io.IOException;
 import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import java.nio.file.DirectoryIteratorException;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.UUID;
@@ -14,12 +16,15 @@ import org.apache.cassandra.config.DatabaseDescriptor;
 import org.apache.cassandra.cql3.QueryProcessor;
 import org.apache.cassandra.cql3.UntypedResultSet;
 import org.apache.cassandra.db.ColumnFamilyStore;
+import org.apache.cassandra.db.lifecycle.SSTableSet;
+import org.apache.cassandra.io.sstable.format.SSTableReader;
 import org.apache.cassandra.io.util.DataInputBuffer;
 import org.apache.cassandra.io.util.DataOutputBuffer;
 import org.apache.cassandra.net.MessagingService;
 import org.apache.cassandra.notifications.INotification;
 import org.apache.cassandra.notifications.INotificationConsumer;
 import org.apache.cassandra.notifications.SSTableAddedNotification;
+import org.apache.cassandra.notifications.SSTableListChangedNotification;
 import org.apache.cassandra.schema.TableId;
 import org.apache.cassandra.schema.TableMetadata;
 import org.apache.cassandra.service.StorageService;
@@ -95,33 +100,43 @@ final class CassandraNode implements Tables.Node, FlashRowCache.Codec {
   }
 
   @Override
-  public Tables.Watch watch(TableId id, Runnable foreign) {
+  public Tables.Watch watch(TableId id, Tables.Listener listener) {
     ColumnFamilyStore table = ColumnFamilyStore.getIfExists(id);
-    return table == null ? null : new Watched(table, foreign);
+    return table == null ? null : new Watched(table, listener);
   }
 
   /** A table object and the definition it had; an ALTER gives it another object for that. */
   private final class Watched implements Tables.Watch, INotificationConsumer {
     private final ColumnFamilyStore table;
     private final TableMetadata metadata;
-    private final Runnable foreign;
+    private final Tables.Listener listener;
     private final boolean allowed;
     private final String schema;
 
-    Watched(ColumnFamilyStore table, Runnable foreign) {
+    Watched(ColumnFamilyStore table, Tables.Listener listener) {
       this.table = table;
-      this.foreign = foreign;
+      this.listener = listener;
       this.metadata = table.metadata();
       this.allowed = options.allows(metadata.keyspace, metadata.name);
       this.schema = schemaTime(metadata);
+      // Twice: those that are replaced meanwhile must be known, and what they are replaced by.
+      listener.came(present());
       table.getTracker().subscribe(this);
+      listener.came(present());
+    }
+
+    /** Without what a compaction has opened early: that is told of when it is over. */
+    private List<String> present() {
+      return names(table.getSSTables(SSTableSet.CANONICAL));
     }
 
     @Override
     public void handleNotification(INotification notification, Object sender) {
-      if (notification instanceof SSTableAddedNotification
-          && !((SSTableAddedNotification) notification).memtable().isPresent()) {
-        foreign.run();
+      try {
+        tell(notification, listener);
+      } catch (Throwable e) {
+        // It was told as far as rows have to go. Others it names count as not told of.
+        logger.debug("Afterglow row cache: not understood: {}", notification, e);
       }
     }
 
@@ -149,6 +164,28 @@ final class CassandraNode implements Tables.Node, FlashRowCache.Codec {
     public void end() {
       table.getTracker().unsubscribe(this);
     }
+  }
+
+  /** Tells what a notification says of a table's SSTables. */
+  static void tell(INotification notification, Tables.Listener listener) {
+    if (notification instanceof SSTableAddedNotification) {
+      SSTableAddedNotification added = (SSTableAddedNotification) notification;
+      if (!added.memtable().isPresent()) {
+        listener.foreign();
+      }
+      listener.came(names(added.added));
+    } else if (notification instanceof SSTableListChangedNotification) {
+      SSTableListChangedNotification changed = (SSTableListChangedNotification) notification;
+      listener.replaced(names(changed.removed), names(changed.added));
+    }
+  }
+
+  private static List<String> names(Iterable<SSTableReader> sstables) {
+    List<String> names = new ArrayList<>();
+    for (SSTableReader sstable : sstables) {
+      names.add(new File(sstable.getFilename()).getName());
+    }
+    return names;
   }
 
   /**

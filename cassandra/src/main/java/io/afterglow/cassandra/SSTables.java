@@ -66,6 +66,13 @@ final class SSTables {
         + sum;
   }
 
+  /** The name of the data file in such a line. */
+  static String name(String line) {
+    String[] words = line.split(" ");
+    String path = words.length > 1 ? words[1] : line;
+    return path.substring(path.lastIndexOf('/') + 1);
+  }
+
   /**
    * Whether an SSTable is written to its end: its statistics are written after all of its data. Not
    * its table of contents: SSTables that are streamed as whole files have none before a restart.

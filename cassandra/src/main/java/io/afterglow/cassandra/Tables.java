@@ -15,6 +15,8 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 import org.apache.cassandra.schema.TableId;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The tables that have rows in the cache. Each has a number in the engine, its group, by which all
@@ -35,6 +37,8 @@ import org.apache.cassandra.schema.TableId;
  * over when the stop begins, the next run does not keep the rows of its table.
  */
 final class Tables {
+  private static final Logger logger = LoggerFactory.getLogger(Tables.class);
+
   /** A table. */
   static final class Table {
     final TableId id;
@@ -44,6 +48,9 @@ final class Tables {
     private State kept;
 
     private volatile Watch watch;
+
+    /** What that was told of. */
+    private ToldSSTables told;
 
     /** The table was dropped and its rows are removed; until a table with its id is watched. */
     private volatile boolean dropped;
@@ -119,14 +126,26 @@ final class Tables {
     void end();
   }
 
+  /** Who is told of a table's SSTables, by the names of their data files. */
+  interface Listener {
+    /** These are there when the watch begins, or have come since, by whatever way. */
+    void came(Collection<String> sstables);
+
+    /** Some have come by another way than a flush: they may be newer than cached rows. */
+    void foreign();
+
+    /** What some of them hold is in others now. */
+    void replaced(Collection<String> old, Collection<String> made);
+  }
+
   /** What is to be known of tables from the node they are in. */
   interface Node {
     /**
-     * Tells of SSTables that come from now on by another way than a flush.
+     * Tells of all SSTables that are there, and of those that come from now on.
      *
      * @return the watch; null if there is no such table yet
      */
-    Watch watch(TableId id, Runnable foreign);
+    Watch watch(TableId id, Listener listener);
 
     /** Name, length and checksum of every finished SSTable of a table, in a fixed order. */
     List<String> sstables(TableId id);
@@ -256,7 +275,8 @@ final class Tables {
       if (old != null && old.current()) {
         return old;
       }
-      Watch watch = node.watch(table.id, () -> removeRows(table));
+      ToldSSTables told = new ToldSSTables();
+      Watch watch = node.watch(table.id, listener(table, told));
       if (watch == null) {
         letGo(table);
         return null;
@@ -276,11 +296,31 @@ final class Tables {
       }
       table.kept = null;
       table.dropped = false;
+      table.told = told;
       table.watch = watch;
       return watch;
     } finally {
       table.watching.unlock();
     }
+  }
+
+  private Listener listener(Table table, ToldSSTables told) {
+    return new Listener() {
+      @Override
+      public void came(Collection<String> sstables) {
+        told.came(sstables);
+      }
+
+      @Override
+      public void foreign() {
+        removeRows(table);
+      }
+
+      @Override
+      public void replaced(Collection<String> old, Collection<String> made) {
+        told.replaced(old, made);
+      }
+    };
   }
 
   /** Removes the rows of a table that is not there any more, and forgets the table itself. */
@@ -350,7 +390,14 @@ final class Tables {
       if (watch == null || !watch.current()) {
         return State.nothing();
       }
-      return new State(watch.schema(), node.sstables(table.id));
+      List<String> sstables = node.sstables(table.id);
+      if (!table.told.hold(sstables)) {
+        logger.warn(
+            "Afterglow row cache: {} has SSTables that nobody told of, its rows are not kept",
+            table.id);
+        return State.nothing();
+      }
+      return new State(watch.schema(), sstables);
     } finally {
       table.watching.unlock();
     }

@@ -6,11 +6,16 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collection;
 import java.util.Collections;
 import java.util.List;
 import java.util.UUID;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.cassandra.db.compaction.OperationType;
+import org.apache.cassandra.notifications.SSTableAddedNotification;
+import org.apache.cassandra.notifications.SSTableListChangedNotification;
 import org.apache.cassandra.schema.TableId;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -54,5 +59,33 @@ class CassandraNodeTest {
 
   private static Tables.State state(List<String> sstables) {
     return new Tables.State("schema", sstables);
+  }
+
+  @Test
+  void whatComesWithoutAFlushIsForeignAndACompactionIsNot() {
+    List<String> told = new ArrayList<>();
+    Tables.Listener listener =
+        new Tables.Listener() {
+          @Override
+          public void came(Collection<String> sstables) {
+            told.add("came");
+          }
+
+          @Override
+          public void foreign() {
+            told.add("foreign");
+          }
+
+          @Override
+          public void replaced(Collection<String> old, Collection<String> made) {
+            told.add("replaced");
+          }
+        };
+    CassandraNode.tell(new SSTableAddedNotification(Collections.emptyList(), null), listener);
+    CassandraNode.tell(
+        new SSTableListChangedNotification(
+            Collections.emptyList(), Collections.emptyList(), OperationType.COMPACTION),
+        listener);
+    assertEquals(Arrays.asList("foreign", "came", "replaced"), told);
   }
 }

@@ -10,6 +10,10 @@ import org.apache.cassandra.schema.TableId;
 final class FakeNode implements Tables.Node {
   List<String> sstables = Collections.singletonList("sstable one");
   Runnable foreign;
+
+  /** Of the table that was watched last. */
+  Tables.Listener listener;
+
   boolean allowed = true;
 
   /** Another one after each ALTER. */
@@ -24,12 +28,14 @@ final class FakeNode implements Tables.Node {
   Runnable passage = () -> {};
 
   @Override
-  public Tables.Watch watch(TableId id, Runnable action) {
+  public Tables.Watch watch(TableId id, Tables.Listener told) {
     passage.run();
     if (dropped.contains(id)) {
       return null;
     }
-    foreign = action;
+    listener = told;
+    foreign = told::foreign;
+    sstables.forEach(line -> told.came(Collections.singleton(SSTables.name(line))));
     watches++;
     int seen = schema;
     return new Tables.Watch() {

@@ -16,6 +16,7 @@ import java.util.UUID;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.stream.Collectors;
 import org.apache.cassandra.schema.TableId;
 import org.junit.jupiter.api.Test;
 
@@ -136,5 +137,67 @@ class TablesTest {
     assertEquals(node.sstables, tables.state(table).sstables);
     node.foreign.run();
     assertEquals(Collections.emptyList(), tables.state(table).sstables);
+  }
+
+  /** The lines of SSTables with these names. */
+  private static List<String> lines(String... names) {
+    return Arrays.stream(names).map("sstable /data/"::concat).collect(Collectors.toList());
+  }
+
+  private void assertKept(boolean kept, Tables tables) {
+    Tables.State state = tables.state(tables.all().iterator().next());
+    assertEquals(kept, state.same(new Tables.State("schema-1", node.sstables)));
+  }
+
+  /** Adding it may fail when it is in place already, and nobody is told then. */
+  @Test
+  void aTableWithAnSSTableThatNobodyToldOfIsNotKept() {
+    node.sstables = lines("one", "two");
+    Tables tables = new Tables(node, Runnable::run);
+    assertNotNull(tables.cached(TABLE));
+    assertKept(true, tables);
+    node.sstables = lines("one", "two", "three");
+    assertKept(false, tables);
+  }
+
+  @Test
+  void aTableIsKeptOverAllThatItsNodeDoesWithItsSSTables() {
+    node.sstables = lines("one", "two");
+    Tables tables = new Tables(node, Runnable::run);
+    assertNotNull(tables.cached(TABLE));
+    node.listener.came(Arrays.asList("three"));
+    node.sstables = lines("one", "three", "two");
+    assertKept(true, tables);
+    node.listener.replaced(Arrays.asList("one", "two"), Arrays.asList("four", "five"));
+    node.sstables = lines("five", "four", "three");
+    assertKept(true, tables);
+    // It is given up when its result was opened early and one of its sources was used up.
+    node.listener.replaced(Arrays.asList("early", "five", "four"), Arrays.asList("five", "four"));
+    assertKept(true, tables);
+    // The same file, opened in another way.
+    node.listener.replaced(Arrays.asList("five"), Arrays.asList("five"));
+    assertKept(true, tables);
+    node.listener.replaced(Arrays.asList("five", "four", "three"), Collections.emptyList());
+    node.sstables = lines();
+    assertKept(true, tables);
+  }
+
+  @Test
+  void whatIsMadeOfAnSSTableThatNobodyToldOfIsNotToldOfEither() {
+    node.sstables = lines("one");
+    Tables tables = new Tables(node, Runnable::run);
+    assertNotNull(tables.cached(TABLE));
+    node.listener.replaced(Arrays.asList("one", "untold"), Arrays.asList("both"));
+    node.sstables = lines("both");
+    assertKept(false, tables);
+    node.listener.came(Arrays.asList("more"));
+    node.listener.replaced(Arrays.asList("both", "more"), Arrays.asList("all"));
+    node.sstables = lines("all");
+    assertKept(false, tables);
+    // Its rows go, and the watch begins anew.
+    node.schema = 2;
+    assertNotNull(tables.cached(TABLE));
+    Tables.State state = tables.state(tables.all().iterator().next());
+    assertEquals(node.sstables, state.sstables);
   }
 }
