@@ -4,9 +4,9 @@ import java.nio.ByteBuffer;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.Map;
-import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.LongAdder;
 import org.slf4j.Logger;
@@ -27,7 +27,10 @@ import org.slf4j.LoggerFactory;
 final class ChunkCache {
   private static final Logger logger = LoggerFactory.getLogger(ChunkCache.class);
   private static final long ASK_AGAIN_NANOS = TimeUnit.SECONDS.toNanos(1);
+
+  /** Tasks with which no more files are asked for their identity. */
   private static final int TASKS = 4096;
+
   private static final int REPORTED = 20;
 
   /** Files that are looked for in a second in which nothing else is to be done. */
@@ -94,7 +97,9 @@ final class ChunkCache {
   private final boolean compress;
   private final boolean verify;
   private final ConcurrentHashMap<String, ChunkIdentity> identities = new ConcurrentHashMap<>();
-  private final BlockingQueue<Runnable> tasks = new ArrayBlockingQueue<>(TASKS);
+
+  /** It takes every removal: what is lost would stay on flash until it is evicted. */
+  private final BlockingQueue<Runnable> tasks = new LinkedBlockingQueue<>();
 
   /** Where the search for files that are gone is; of the thread that runs the tasks. */
   private Iterator<Map.Entry<String, ChunkIdentity>> search = Collections.emptyIterator();
@@ -297,8 +302,9 @@ final class ChunkCache {
 
   private void identify(ChunkFile file) {
     unidentified.increment();
-    if (file.ask(System.nanoTime(), ASK_AGAIN_NANOS)) {
-      tasks.offer(() -> resolve(file));
+    // One that finds no room asks again later.
+    if (file.ask(System.nanoTime(), ASK_AGAIN_NANOS) && tasks.size() < TASKS) {
+      tasks.add(() -> resolve(file));
     }
   }
 
@@ -333,7 +339,7 @@ final class ChunkCache {
   private void drop(ChunkIdentity identity) {
     identity.dead = true;
     filesDropped.increment();
-    tasks.offer(() -> store.removeGroup(identity.group));
+    tasks.add(() -> store.removeGroup(identity.group));
   }
 
   /**
@@ -350,6 +356,10 @@ final class ChunkCache {
         drop(known.getValue());
       }
     }
+  }
+
+  int tasks() {
+    return tasks.size();
   }
 
   int files() {

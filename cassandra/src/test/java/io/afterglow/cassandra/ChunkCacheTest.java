@@ -355,11 +355,7 @@ class ChunkCacheTest {
   void manyFilesAreLookedForOneAfterAnother() throws Exception {
     ChunkCache cache = cache();
     for (int n = 0; n < 40; n++) {
-      path = "/data/k/t-0/nb-" + n + "-big-Data.db";
-      finished = ChunkIdentity.of(path);
-      reader.afterglow$file(null);
-      assertFalse(read(cache, 0));
-      cache.runTask();
+      another(cache, n);
     }
     assertEquals(40, cache.files());
     gone = true;
@@ -368,6 +364,53 @@ class ChunkCacheTest {
     }
     assertEquals(0, cache.files());
     assertEquals(40, cache.filesDropped.sum());
+  }
+
+  /** As the end of many compactions, while the thread that removes them has other work. */
+  @Test
+  void theChunksOfManyFilesThatAreDeletedAtOnceAllGo() throws Exception {
+    int files = 5_000;
+    ChunkCache cache = cache("admit", "1");
+    for (int n = 0; n < files; n++) {
+      another(cache, n);
+      assertFalse(read(cache, 0));
+      cache.fill();
+    }
+    assertEquals(files, store.chunks.size());
+    for (int n = 0; n < files; n++) {
+      cache.deleting(path(n));
+    }
+    assertEquals(files, cache.filesDropped.sum());
+    while (cache.tasks() > 0) {
+      cache.runTask();
+    }
+    assertTrue(store.chunks.isEmpty(), "left: " + store.chunks.size());
+  }
+
+  @Test
+  void filesThatFindNoRoomAmongTheTasksAreAskedForLater() throws Exception {
+    ChunkCache cache = cache();
+    int most = 5_000;
+    finished = null;
+    for (int n = 0; n < most; n++) {
+      reader.afterglow$file(null);
+      assertFalse(read(cache, 0));
+    }
+    assertTrue(cache.tasks() < most, "tasks: " + cache.tasks());
+    assertEquals(most, cache.unidentified.sum());
+  }
+
+  private static String path(int n) {
+    return "/data/k/t-0/nb-" + n + "-big-Data.db";
+  }
+
+  /** From now on the file with this number is read, which the cache knows. */
+  private void another(ChunkCache cache, int n) throws Exception {
+    path = path(n);
+    finished = ChunkIdentity.of(path);
+    reader.afterglow$file(null);
+    assertFalse(read(cache, 0));
+    cache.runTask();
   }
 
   @Test
