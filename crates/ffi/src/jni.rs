@@ -6,6 +6,7 @@
 //! addresses. A failed call returns a negative number, the [`aglow_status`], and leaves its message
 //! in the log.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::time::Duration;
 
@@ -35,6 +36,11 @@ struct Settings {
     flags: u32,
     /// The longest that a read of flash is waited for.
     timeout: Duration,
+}
+
+thread_local! {
+    /// What the last `get` found and had no room for.
+    static REST: Cell<Option<Hit>> = const { Cell::new(None) };
 }
 
 /// Outcome of an entry point; failures go to the log.
@@ -147,7 +153,8 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_open(
 }
 
 /// Looks a key up, with one read on this thread if need be, which is waited for no longer than the
-/// front end's limit. The length of the value, which is copied if it fits; or -100 for a miss.
+/// front end's limit. The length of the value, which is copied if it fits; or -100 for a miss. What
+/// does not fit is kept for this thread's `rest`, until its next `get`.
 ///
 /// # Safety
 /// The handle is a front end's, the addresses are those of so many bytes that stay valid during the
@@ -165,8 +172,32 @@ pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_get(
     enter(|| {
         // SAFETY: the caller's promise.
         let (opened, key) = unsafe { (opened(handle)?, input(key, key_len, "key")?) };
+        REST.take();
         let Some(hit) = opened.reads.get(&opened.cache, &opened.ns, key) else { return Ok(MISS) };
-        // SAFETY: the caller's promise. What does not fit is asked for again with a larger buffer.
+        let length = hit.value.len() as i64;
+        // SAFETY: the caller's promise.
+        if !unsafe { copy_out(&hit.value, address(buffer), len(capacity)?) } {
+            REST.set(Some(hit));
+        }
+        Ok(length)
+    })
+}
+
+/// What this thread's last `get` had no room for, if it fits now: its length; or -100 if there is
+/// nothing. It is as old as that `get`, so only the caller of that may have it.
+///
+/// # Safety
+/// As for `get`.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Java_io_afterglow_cassandra_Native_rest(
+    _: *mut c_void,
+    _: *mut c_void,
+    buffer: i64,
+    capacity: i64,
+) -> i64 {
+    enter(|| {
+        let Some(hit) = REST.take() else { return Ok(MISS) };
+        // SAFETY: the caller's promise.
         unsafe { copy_out(&hit.value, address(buffer), len(capacity)?) };
         Ok(hit.value.len() as i64)
     })
@@ -445,6 +476,11 @@ mod tests {
         handle
     }
 
+    fn the_open<'a>(handle: i64) -> &'a OpenCache {
+        // SAFETY: the handle is a front end's.
+        unsafe { opened(handle) }.unwrap_or_else(|failure| panic!("{}", failure.message))
+    }
+
     fn close_front_end(handle: i64) -> i64 {
         // SAFETY: the handle is a front end's.
         unsafe { Java_io_afterglow_cassandra_Native_close(null_mut(), null_mut(), handle) }
@@ -462,5 +498,60 @@ mod tests {
             assert_eq!(close_front_end(handle), expected);
             assert_eq!(close_front_end(handle), expected, "it says the same again");
         }
+    }
+
+    fn get(handle: i64, key: &[u8], buffer: &mut [u8]) -> i64 {
+        let room = buffer.len() as i64;
+        let buffer = buffer.as_mut_ptr().expose_provenance() as i64;
+        // SAFETY: the handle is a front end's, and so many bytes are at the addresses.
+        unsafe {
+            let (key, len) = (at(key), key.len() as i64);
+            Java_io_afterglow_cassandra_Native_get(
+                null_mut(),
+                null_mut(),
+                handle,
+                key,
+                len,
+                buffer,
+                room,
+            )
+        }
+    }
+
+    fn rest(buffer: &mut [u8]) -> i64 {
+        let room = buffer.len() as i64;
+        let buffer = buffer.as_mut_ptr().expose_provenance() as i64;
+        // SAFETY: so many bytes are at the address.
+        unsafe { Java_io_afterglow_cassandra_Native_rest(null_mut(), null_mut(), buffer, room) }
+    }
+
+    #[test]
+    fn a_value_that_finds_no_room_is_read_once() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let large: Vec<u8> = (0..1_000_000u32).map(|n| n as u8 ^ (n >> 8) as u8).collect();
+        let handle = front_end(dir.path());
+        let ns = &the_open(handle).ns;
+        assert!(ns.put(b"large", &large, PutOptions::default()).version().is_some());
+        assert!(ns.put(b"small", b"value", PutOptions::default()).version().is_some());
+        assert_eq!(close_front_end(handle), 0);
+        // SAFETY: nobody uses it any more.
+        unsafe { free(address::<OpenCache>(handle)) };
+
+        let handle = front_end(dir.path());
+        let cache = &the_open(handle).cache;
+        while cache.stats().loading {
+            std::thread::yield_now();
+        }
+        let (mut little, mut enough) = (vec![0; 64 << 10], vec![0; 1 << 20]);
+        assert_eq!(rest(&mut enough), MISS, "nothing was asked for");
+        assert_eq!(get(handle, b"large", &mut little), large.len() as i64);
+        assert_eq!(rest(&mut enough), large.len() as i64);
+        assert!(enough.starts_with(&large));
+        assert_eq!(cache.stats().totals.device_reads, 1);
+        assert_eq!(rest(&mut enough), MISS, "it is given once");
+
+        assert_eq!(get(handle, b"large", &mut little), large.len() as i64);
+        assert_eq!(get(handle, b"small", &mut little), 5);
+        assert_eq!(rest(&mut enough), MISS, "another get came in between");
     }
 }

@@ -58,18 +58,18 @@ class FlashStore implements ChunkCache.Store {
     Scratch scratch = SCRATCH.get();
     Memory k = scratch.key(key);
     Memory value = scratch.value(0);
-    while (true) {
-      long length = Native.get(handle, k.address, key.length, value.address, value.capacity());
-      k.keep();
-      if (length == Native.MISS) {
+    long length = Native.get(handle, k.address, key.length, value.address, value.capacity());
+    k.keep();
+    if (length == Native.MISS) {
+      return null;
+    }
+    if (check(length) > value.capacity()) {
+      value = scratch.value((int) length);
+      if (Native.rest(value.address, value.capacity()) != length) {
         return null;
       }
-      check(length);
-      if (length <= value.capacity()) {
-        return value.first((int) length);
-      }
-      value = scratch.value((int) length);
     }
+    return value.first((int) length);
   }
 
   @Override

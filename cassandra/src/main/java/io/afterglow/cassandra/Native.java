@@ -77,6 +77,9 @@ final class Native {
 
   static native long get(long handle, long key, long keyLen, long buffer, long capacity);
 
+  /** What this thread's last get found and had no room for; it is as old as that get. */
+  static native long rest(long buffer, long capacity);
+
   /** The two keys follow each other in memory; the second value's length goes to an address. */
   static native long getTwo(
       long handle,
