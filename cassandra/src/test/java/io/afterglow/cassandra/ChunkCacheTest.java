@@ -428,31 +428,44 @@ class ChunkCacheTest {
 
   @Test
   void aFullQueueTakesNothingMore() throws Exception {
-    ChunkCache cache = identified("admit", "1", "queue", "1MiB");
-    FillQueue queue = new FillQueue(CHUNK);
-    ByteBuffer chunk = ByteBuffer.allocate(CHUNK);
-    assertTrue(queue.offer(new ChunkKey(finished, 0, CHUNK), finished, chunk, CHUNK));
-    assertFalse(queue.offer(new ChunkKey(finished, CHUNK, CHUNK), finished, chunk, CHUNK));
-    queue.done(queue.take(0));
-    assertTrue(queue.offer(new ChunkKey(finished, CHUNK, CHUNK), finished, chunk, CHUNK));
-    assertNull(queue.find(new ChunkKey(finished, 0, CHUNK)));
-    assertEquals(CHUNK, queue.bytes());
+    ChunkCache cache = cache("admit", "1", "queue", "1MiB");
+    int most = (1 << 20) / CHUNK;
+    for (int n = 0; n < most; n++) {
+      another(cache, n);
+      assertFalse(read(cache, CHUNK));
+    }
+    assertEquals(1 << 20, cache.waitingBytes());
     assertEquals(0, cache.queueFull.sum());
+    another(cache, most);
+    assertFalse(read(cache, CHUNK));
+    assertEquals(1, cache.queueFull.sum());
+    assertFalse(read(cache, CHUNK), "it was not taken");
+    assertEquals(2, cache.queueFull.sum());
+
+    cache.fill();
+    assertFalse(read(cache, CHUNK));
+    assertTrue(read(cache, CHUNK), "there was room for it");
+    assertEquals(2, cache.queueFull.sum());
+    assertEquals(1 << 20, cache.waitingBytes());
   }
 
   @Test
   void whatIsForgottenWhileItWaitsIsNotWritten() throws Exception {
-    Popularity popularity = new Popularity(1);
-    popularity.count(42);
-    popularity.count(42);
-    assertEquals(2, popularity.estimate(42));
-    assertEquals(0, popularity.estimate(43));
-    for (long n = 0; n < 10 * 4096; n++) {
-      popularity.count(1L << 40 | n % 3);
+    ChunkCache cache = identified("flash", "/f:64MiB");
+    assertFalse(read(cache, CHUNK));
+    assertFalse(read(cache, CHUNK));
+    assertEquals(CHUNK, cache.waitingBytes());
+    // So many reads of another that all counts are halved.
+    for (int n = 0; n < 10 * 4096; n++) {
+      read(cache, 0);
     }
-    popularity.ageIfDue();
-    assertEquals(1, popularity.estimate(42));
-    assertTrue(popularity.estimate(1L << 40) <= 15);
+    cache.fill();
+    assertEquals(1, cache.cooled.sum());
+    assertTrue(store.chunks.isEmpty());
+    assertFalse(read(cache, CHUNK));
+    cache.fill();
+    assertEquals(1, store.chunks.size(), "what is still read often is written");
+    assertEquals(1, cache.fills.sum());
   }
 
   @Test

@@ -17,6 +17,7 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.Iterator;
+import java.util.List;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.CyclicBarrier;
@@ -95,19 +96,25 @@ class FlashRowCacheTest {
 
   private FlashRowCache open(Path dir, Tables tables) throws Exception {
     Native.load(dir.resolve("native"));
-    String config =
-        "data_dir="
-            + dir
-            + "\ndevice="
-            + dir.resolve("flash")
-            + ":"
-            + (64 << 20)
-            + "\nmemory="
-            + (16 << 20)
-            + "\njournal="
-            + (1 << 20)
-            + "\nflags=2\n";
-    return new FlashRowCache(new FlashStore(config), numbers, tables, 64 << 20) {
+    return over(new FlashStore(config(dir)), tables);
+  }
+
+  private static String config(Path dir) {
+    return "data_dir="
+        + dir
+        + "\ndevice="
+        + dir.resolve("flash")
+        + ":"
+        + (64 << 20)
+        + "\nmemory="
+        + (16 << 20)
+        + "\njournal="
+        + (1 << 20)
+        + "\nflags=2\n";
+  }
+
+  private FlashRowCache over(FlashStore store, Tables tables) {
+    return new FlashRowCache(store, numbers, tables, 64 << 20) {
       @Override
       public void clear() {
         super.clear();
@@ -360,6 +367,44 @@ class FlashRowCacheTest {
     node.schema++;
     assertEquals(
         Collections.emptyList(), tables.state(table).sstables, "altered since its rows came");
+  }
+
+  /** Whether the row is there or not nobody knows then, also after the next start. */
+  @Test
+  void ifTheEngineFailsInAChangeNothingIsServedAnyMore() throws Exception {
+    RowCacheKey key = key(TABLE, 1);
+    List<Runnable> changes =
+        Arrays.asList(
+            () -> cache.remove(key),
+            () -> failToFill(key(TABLE, 2)),
+            () -> cache.put(key, new Row(2)),
+            () -> node.foreign.run(),
+            () -> cache.clear());
+    for (int n = 0; n < changes.size(); n++) {
+      Path marker = Files.createDirectory(dir.resolve("marker-" + n));
+      BreakingStore store = new BreakingStore(config(dir.resolve("breaking-" + n)));
+      Tables tables = new Tables(node, Runnable::run);
+      cache = over(store, tables);
+      fill(key, 1);
+      fill(key(TABLE, 3), 3);
+      store.broken = true;
+      changes.get(n).run();
+      store.broken = false;
+      assertEquals("failed", cache.state(), "change " + n);
+      cache.setCapacity(64 << 20);
+      assertEquals(0, cache.capacity(), "nor is anything told of writes");
+      assertNull(cache.get(key));
+      assertNull(cache.get(key(TABLE, 3)));
+      assertFalse(cache.putIfAbsent(key(TABLE, 4), new RowCacheSentinel()));
+      FlashRowCacheProvider.close(cache, tables, marker, () -> "a stamp");
+      assertFalse(Files.exists(marker.resolve("rows.clean")));
+    }
+  }
+
+  private void failToFill(RowCacheKey key) {
+    RowCacheSentinel sentinel = new RowCacheSentinel();
+    assertTrue(cache.putIfAbsent(key, sentinel));
+    assertFalse(cache.replace(key, sentinel, new Row(1)));
   }
 
   @Test
