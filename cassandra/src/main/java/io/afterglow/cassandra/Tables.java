@@ -33,11 +33,15 @@ import org.slf4j.LoggerFactory;
  *   <li>The table is served again, if nothing was asked for since.
  * </ol>
  *
- * Nobody waits for another one who watches a table: meanwhile there is a miss. If a removal is not
+ * Nobody waits for another one who watches a table: meanwhile there is a miss. That one waits for a
+ * removal for a moment, so that its own read can fill where the drive answers. If a removal is not
  * over when the stop begins, the next run does not keep the rows of its table.
  */
 final class Tables {
   private static final Logger logger = LoggerFactory.getLogger(Tables.class);
+
+  /** A drive that answers has removed the rows long before. */
+  private static final long PATIENCE_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
 
   /** A table. */
   static final class Table {
@@ -78,6 +82,23 @@ final class Tables {
     /** Whether rows that were to be removed may still be there. */
     private boolean isBeingEmptied() {
       return removed != asked.get();
+    }
+
+    private synchronized void emptied(long asked) {
+      removed = asked;
+      notifyAll();
+    }
+
+    private synchronized void awaitEmptied() {
+      long end = System.nanoTime() + PATIENCE_NANOS;
+      try {
+        for (long left = PATIENCE_NANOS; left > 0 && isBeingEmptied(); ) {
+          TimeUnit.NANOSECONDS.timedWait(this, left);
+          left = end - System.nanoTime();
+        }
+      } catch (InterruptedException e) {
+        Thread.currentThread().interrupt();
+      }
     }
   }
 
@@ -244,7 +265,7 @@ final class Tables {
     table.waiting.set(false);
     long asked = table.asked.get();
     onForeign.accept(table);
-    table.removed = asked;
+    table.emptied(asked);
   }
 
   /** The stop begins: what is not removed by now may be there at the next start. */
@@ -298,6 +319,8 @@ final class Tables {
       table.dropped = false;
       table.told = told;
       table.watch = watch;
+      // Others do not wait for this.
+      table.awaitEmptied();
       return watch;
     } finally {
       table.watching.unlock();
