@@ -240,7 +240,9 @@ impl Cache {
     pub fn close(&self) -> bool {
         self.shared.close.store(true, Ordering::Release);
         self.join();
-        self.shared.clean.load(Ordering::Acquire)
+        // A removal that came behind the end has taken the marker back.
+        let is_marked = !self.core.state.marker_cleared.load(Ordering::SeqCst);
+        self.shared.clean.load(Ordering::Acquire) && is_marked
     }
 
     fn join(&self) {
@@ -253,7 +255,9 @@ impl Cache {
     }
 
     fn join_worker(&self) {
-        let Some(worker) = self.worker.lock().take() else { return };
+        // Held to the end: another thread that closes waits for the same outcome.
+        let mut held = self.worker.lock();
+        let Some(worker) = held.take() else { return };
         worker.thread().unpark();
         let (mut beats, mut since) = (self.shared.beats.load(Ordering::Relaxed), Instant::now());
         while !worker.is_finished() {

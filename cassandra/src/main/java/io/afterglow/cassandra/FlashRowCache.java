@@ -251,7 +251,7 @@ class FlashRowCache implements ICache<RowCacheKey, IRowCacheEntry> {
     }
     try {
       // Also while nothing is served: what is on flash must not outlive the write.
-      tables.cached(key.tableId);
+      tables.written(key.tableId);
       inFlight.compute(
           key,
           (k, present) -> {

@@ -233,6 +233,15 @@ final class Tables {
    * for.
    */
   Table cached(TableId id) {
+    return cached(id, true);
+  }
+
+  /** Watches a table of which a row is written. A write waits for no drive. */
+  void written(TableId id) {
+    cached(id, false);
+  }
+
+  private Table cached(TableId id, boolean waits) {
     Table table = tables.get(id);
     if (table == null) {
       node.settle();
@@ -240,7 +249,7 @@ final class Tables {
     }
     Watch watch = table.watch;
     if (watch == null || !watch.current()) {
-      watch = watch(table);
+      watch = watch(table, waits);
     }
     return watch != null && watch.allowed() && !table.isBeingEmptied() ? table : null;
   }
@@ -287,7 +296,7 @@ final class Tables {
    * in flight before it publishes the new watch. So no row is served under a definition before the
    * rows of the older one are gone.
    */
-  private Watch watch(Table table) {
+  private Watch watch(Table table, boolean waits) {
     if (!table.watching.tryLock()) {
       return null;
     }
@@ -320,7 +329,9 @@ final class Tables {
       table.told = told;
       table.watch = watch;
       // Others do not wait for this.
-      table.awaitEmptied();
+      if (waits) {
+        table.awaitEmptied();
+      }
       return watch;
     } finally {
       table.watching.unlock();
@@ -418,6 +429,10 @@ final class Tables {
         logger.warn(
             "Afterglow row cache: {} has SSTables that nobody told of, its rows are not kept",
             table.id);
+        return State.nothing();
+      }
+      // What came while they were listed asked for a removal before it was told of.
+      if (table.cold || table.isBeingEmptied()) {
         return State.nothing();
       }
       return new State(watch.schema(), sstables);

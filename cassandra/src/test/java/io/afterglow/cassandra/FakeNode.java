@@ -69,8 +69,12 @@ final class FakeNode implements Tables.Node {
     };
   }
 
+  /** Whoever lists SSTables passes here. */
+  Runnable listing = () -> {};
+
   @Override
   public List<String> sstables(TableId id) {
+    listing.run();
     return sstables;
   }
 

@@ -182,6 +182,36 @@ class TablesTest {
     assertKept(true, tables);
   }
 
+  /** An index is built of an SSTable that is in place, and it is compacted meanwhile. */
+  @Test
+  void whatIsMadeOfAnSSTableIsToldOfOnceThatIs() {
+    node.sstables = lines("one");
+    Tables tables = new Tables(node, Runnable::run);
+    assertNotNull(tables.cached(TABLE));
+    node.listener.replaced(Arrays.asList("one", "late"), Arrays.asList("both"));
+    node.listener.replaced(Arrays.asList("both", "later"), Arrays.asList("all"));
+    node.sstables = lines("all");
+    node.listener.came(Arrays.asList("late"));
+    assertKept(false, tables);
+    node.listener.came(Arrays.asList("later"));
+    assertKept(true, tables);
+  }
+
+  @Test
+  void anSSTableThatComesWhileTheStopListsThemKeepsNothing() {
+    Tables tables = new Tables(node, task -> {});
+    Tables.Table table = tables.cached(TABLE);
+    tables.end();
+    node.listing =
+        () -> {
+          node.listing = () -> {};
+          node.sstables = lines("foreign");
+          node.listener.foreign();
+          node.listener.came(Arrays.asList("foreign"));
+        };
+    assertEquals(Collections.emptyList(), tables.state(table).sstables);
+  }
+
   @Test
   void whatIsMadeOfAnSSTableThatNobodyToldOfIsNotToldOfEither() {
     node.sstables = lines("one");
