@@ -9,12 +9,15 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use afterglow_engine::device::{AlignedBuf, DeviceId, DeviceSet};
 use compio::BufResult;
 use compio::buf::{IntoInner, IoBuf, IoBufMut, SetLen};
 use compio::driver::op::ReadAt;
+use compio::runtime::Submit;
 
 /// A device of the cache, held open.
 #[derive(Clone)]
@@ -59,33 +62,50 @@ impl AsFd for OnRing {
     }
 }
 
-/// Fills `buf` from `offset`, however long the device takes. Offset and length are multiples of the
-/// device's alignment.
+/// A read of a device that has a descriptor: fills a buffer, however long the device takes.
 ///
 /// Device and buffer belong to the runtime until the kernel is done with them. Dropping the future
-/// loses the result; it never frees memory under a read in flight.
+/// loses the result; it frees no memory under a read in flight, unless the runtime ends.
+pub(super) struct DeviceRead {
+    submitted: Submit<ReadAt<Target, OnRing>>,
+    len: usize,
+}
+
+impl DeviceRead {
+    /// Of `buf.len()` bytes from `offset`. Offset and length are multiples of the device's
+    /// alignment.
+    pub(super) fn of(device: &FlashFile, offset: u64, buf: AlignedBuf) -> Self {
+        let (len, target) = (buf.len(), Target { buf, filled: 0 });
+        let read = ReadAt::new(OnRing(device.clone()), offset, target);
+        DeviceRead { submitted: compio::runtime::submit(read), len }
+    }
+}
+
+impl Future for DeviceRead {
+    /// `UnexpectedEof` when the device ends early, otherwise what the kernel said.
+    type Output = io::Result<AlignedBuf>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let BufResult(result, op) = ready!(Pin::new(&mut self.submitted).poll(context));
+        Poll::Ready(match result {
+            Ok(read) if read < self.len => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => Ok(op.into_inner().buf),
+            Err(error) => Err(error),
+        })
+    }
+}
+
+/// The same of a device that has none, by a helper thread.
 ///
 /// # Errors
-/// `UnexpectedEof` when the device ends early, otherwise what the kernel said.
-pub(super) async fn read_whole(
+/// What the device says.
+pub(super) async fn read_on_helper(
     device: &FlashFile,
     offset: u64,
-    buf: AlignedBuf,
+    len: u32,
 ) -> io::Result<AlignedBuf> {
-    let (device, len) = (device.clone(), buf.len());
-    if device.has_no_descriptor() {
-        return compio::runtime::spawn_blocking(move || {
-            device.set.read_at(device.device, offset, len as u32)
-        })
-        .await?;
-    }
-    let target = Target { buf, filled: 0 };
-    let BufResult(result, op) =
-        compio::runtime::submit(ReadAt::new(OnRing(device), offset, target)).await;
-    if result? < len {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(op.into_inner().buf)
+    let device = device.clone();
+    compio::runtime::spawn_blocking(move || device.set.read_at(device.device, offset, len)).await?
 }
 
 /// The buffer as the runtime wants to see it: zeroed memory of a fixed length.

@@ -2,17 +2,17 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::Pin;
 use std::task::Poll;
 
 use afterglow_engine::device::AlignedBuf;
 
-use super::device_read::{FlashFile, read_whole};
+use super::device_read::{DeviceRead, FlashFile, read_on_helper};
 use super::silence;
 
 /// Fills `buf` from `offset`. Offset and length are multiples of the device's alignment.
 ///
-/// What [`read_whole`] says of buffer and future holds here too.
+/// What [`DeviceRead`] says of buffer and future holds here too.
 ///
 /// # Errors
 /// `UnexpectedEof` when the device ends early, `TimedOut` when it has had reads for two seconds and
@@ -23,19 +23,26 @@ pub async fn read_flash(
     buf: AlignedBuf,
 ) -> io::Result<AlignedBuf> {
     if device.has_no_descriptor() {
-        return read_whole(device, offset, buf).await;
+        return read_on_helper(device, offset, buf.len() as u32).await;
     }
-    let mut reading = silence::enter(device)?;
-    let mut read = pin!(read_whole(device, offset, buf));
-    poll_fn(|context| match read.as_mut().poll(context) {
-        Poll::Ready(bytes) => {
-            reading.came_back();
-            Poll::Ready(bytes)
-        }
+    let mut reading = silence::enter(device).await?;
+    let mut read = DeviceRead::of(device, offset, buf);
+    let came = poll_fn(|context| match Pin::new(&mut read).poll(context) {
+        Poll::Ready(bytes) => Poll::Ready(Ok(bytes)),
         Poll::Pending => match reading.wait(context.waker()) {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         },
     })
-    .await
+    .await;
+    match came {
+        Ok(bytes) => {
+            reading.came_back();
+            bytes
+        }
+        Err(given_up) => {
+            reading.leave(read);
+            Err(given_up)
+        }
+    }
 }

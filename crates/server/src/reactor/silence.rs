@@ -7,23 +7,29 @@
 //! 1. A read enters ([`enter`]) and leaves when it has come back, or when nobody waits for it.
 //! 2. While there are reads, a task looks at their devices four times a second. A device is
 //!    *silent* when it has had reads for two seconds and none of them came back.
-//! 3. Its reads end with `TimedOut`, and so does each that would enter. The kernel keeps the
-//!    buffers of those that are under way.
-//! 4. One block of it is asked for. When that comes back, with whatever outcome, the device is no
-//!    longer silent.
+//! 3. Its reads end with `TimedOut`, and so does each that would enter. Those that are under way
+//!    are *left* to the kernel, with their buffers.
+//! 4. When one of those comes back, with whatever outcome, the device is no longer silent. Where
+//!    many are still left, as on a device of which a part hangs, it takes no more reads.
 //!
-//! While a device is silent, one block is asked for at a time, and nothing else.
+//! Invariants: what is left is bounded by the reads of one silence and [`MOST_LEFT`]. What is left
+//! when the reactor ends is never freed, for the kernel may write into it later.
+//!
+//! Without io_uring each read that is under way takes a helper thread of the reactor, of which
+//! there are 256, and the reactor stands still while there is none. There a read waits for one of
+//! [`PLACES`] first.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use afterglow_engine::device::AlignedBuf;
+use compio::runtime::Runtime;
 use slab::Slab;
 
-use super::device_read::{FlashFile, read_whole};
+use super::device_read::{DeviceRead, FlashFile};
 
 /// A device that has had reads for so long, and answered none of them, is silent.
 const SILENT_AFTER: Duration = Duration::from_secs(2);
@@ -32,43 +38,97 @@ const LOOKED_AT: Duration = Duration::from_millis(250);
 /// What passed between two looks counts for so much at most. In more it was this thread, or the
 /// whole machine, that stood still.
 const COUNTED: Duration = Duration::from_millis(500);
-/// What a silent device is asked for.
-const BLOCK: usize = 4096;
+/// A device of which more reads are left than this takes none.
+const MOST_LEFT: usize = 64;
+/// Reads under way at most where each takes a helper thread. Other work has the rest of these.
+pub(super) const PLACES: usize = 192;
 
 thread_local! {
     static WATCHED: RefCell<Watched> = const {
-        RefCell::new(Watched { devices: Vec::new(), is_looking: false })
+        RefCell::new(Watched { devices: Vec::new(), is_looking: false, places: usize::MAX })
     };
+    /// Reads of this thread that the kernel has, and who waits until it has fewer.
+    static UNDER_WAY: Cell<usize> = const { Cell::new(0) };
+    static FOR_PLACES: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The devices of this thread that have reads under way, or are silent.
 struct Watched {
     devices: Vec<Rc<WatchedDevice>>,
     is_looking: bool,
+    /// Reads under way at most.
+    places: usize,
 }
 
 /// A device, as this thread sees it.
 struct WatchedDevice {
     file: FlashFile,
-    /// Reads under way; the wakers of those that wait.
+    /// Reads that somebody waits for; the wakers of those that wait.
     reads: Cell<usize>,
     waiting: RefCell<Slab<Waker>>,
+    /// Reads that were given up, and have not come back.
+    left: Cell<usize>,
     /// How long it has had reads and answered none.
     quiet: Cell<Duration>,
     is_silent: Cell<bool>,
 }
 
-/// A read under way.
+/// A read that somebody waits for.
 pub(super) struct ReadUnderWay {
     device: Rc<WatchedDevice>,
-    place: Option<usize>,
+    waker: Option<usize>,
+    place: Option<HeldPlace>,
+}
+
+/// A read that the kernel has.
+struct HeldPlace;
+
+impl HeldPlace {
+    fn take() -> Self {
+        UNDER_WAY.set(UNDER_WAY.get() + 1);
+        HeldPlace
+    }
+}
+
+impl Drop for HeldPlace {
+    fn drop(&mut self) {
+        // At the end of a thread there may be nothing left.
+        let _ended = UNDER_WAY.try_with(|n| n.set(n.get() - 1));
+        let waiting = FOR_PLACES.try_with(|waiting| std::mem::take(&mut *waiting.borrow_mut()));
+        waiting.unwrap_or_default().into_iter().for_each(Waker::wake);
+    }
 }
 
 /// A read of `file` begins.
 ///
 /// # Errors
-/// `TimedOut` where the device is silent.
-pub(super) fn enter(file: &FlashFile) -> io::Result<ReadUnderWay> {
+/// `TimedOut` where the device is silent, or has too many reads that never came back.
+pub(super) async fn enter(file: &FlashFile) -> io::Result<ReadUnderWay> {
+    let (device, places) = watched(file);
+    device.check()?;
+    if device.reads.replace(device.reads.get() + 1) == 0 {
+        device.quiet.set(Duration::ZERO);
+    }
+    let mut reading = ReadUnderWay { device, waker: None, place: None };
+    if UNDER_WAY.get() >= places {
+        poll_fn(|context| {
+            if let Err(error) = reading.wait(context.waker()) {
+                return Poll::Ready(Err(error));
+            }
+            if UNDER_WAY.get() < places {
+                return Poll::Ready(Ok(()));
+            }
+            FOR_PLACES.with_borrow_mut(|waiting| waiting.push(context.waker().clone()));
+            Poll::Pending
+        })
+        .await?;
+    }
+    reading.place = Some(HeldPlace::take());
+    Ok(reading)
+}
+
+/// The device of a file, and how many reads may be under way. Somebody looks from now on.
+fn watched(file: &FlashFile) -> (Rc<WatchedDevice>, usize) {
     let (device, begins) = WATCHED.with_borrow_mut(|watched| {
         let known = watched.devices.iter().find(|device| device.file.is_same(file)).cloned();
         let device = known.unwrap_or_else(|| {
@@ -79,19 +139,16 @@ pub(super) fn enter(file: &FlashFile) -> io::Result<ReadUnderWay> {
         (device, !std::mem::replace(&mut watched.is_looking, true))
     });
     if begins {
+        let takes_threads = Runtime::with_current(|runtime| runtime.driver_type().is_polling());
+        let places = if takes_threads { PLACES } else { usize::MAX };
+        WATCHED.with_borrow_mut(|watched| watched.places = places);
         compio::runtime::spawn(look(Looking)).detach();
     }
-    if device.is_silent.get() {
-        return Err(gave_up());
-    }
-    if device.reads.replace(device.reads.get() + 1) == 0 {
-        device.quiet.set(Duration::ZERO);
-    }
-    Ok(ReadUnderWay { device, place: None })
+    (device, WATCHED.with_borrow(|watched| watched.places))
 }
 
 fn gave_up() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "the device has answered no read for two seconds")
+    io::ErrorKind::TimedOut.into()
 }
 
 impl ReadUnderWay {
@@ -109,20 +166,55 @@ impl ReadUnderWay {
             return Err(gave_up());
         }
         let mut waiting = self.device.waiting.borrow_mut();
-        match self.place {
+        match self.waker {
             Some(place) => waiting[place].clone_from(waker),
-            None => self.place = Some(waiting.insert(waker.clone())),
+            None => self.waker = Some(waiting.insert(waker.clone())),
         }
         Ok(())
+    }
+
+    /// Nobody waits for the read any more.
+    pub(super) fn leave(mut self, read: DeviceRead) {
+        let device = self.device.clone();
+        device.left.set(device.left.get() + 1);
+        let left = Left { device, read: Some(read), _place: self.place.take() };
+        compio::runtime::spawn(left.come_back()).detach();
     }
 }
 
 impl Drop for ReadUnderWay {
     fn drop(&mut self) {
         self.device.reads.set(self.device.reads.get() - 1);
-        if let Some(place) = self.place {
+        if let Some(place) = self.waker {
             let _waker = self.device.waiting.borrow_mut().remove(place);
         }
+    }
+}
+
+/// A read that was given up.
+struct Left {
+    device: Rc<WatchedDevice>,
+    read: Option<DeviceRead>,
+    _place: Option<HeldPlace>,
+}
+
+impl Left {
+    async fn come_back(mut self) {
+        if let Some(read) = &mut self.read {
+            // An error is an answer too: the reads that follow find out for themselves.
+            let _answer = read.await;
+        }
+        self.read = None;
+        self.device.is_silent.set(false);
+        self.device.quiet.set(Duration::ZERO);
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        // The reactor ends first. Dropped, the read would take its buffer along.
+        std::mem::forget(self.read.take());
+        self.device.left.set(self.device.left.get() - 1);
     }
 }
 
@@ -132,6 +224,7 @@ impl WatchedDevice {
             file,
             reads: Cell::default(),
             waiting: RefCell::default(),
+            left: Cell::default(),
             quiet: Cell::default(),
             is_silent: Cell::default(),
         }
@@ -139,27 +232,40 @@ impl WatchedDevice {
 
     /// Whether there is anything to look at.
     fn is_watched(&self) -> bool {
-        self.reads.get() > 0 || self.is_silent.get()
+        self.reads.get() > 0 || self.left.get() > 0 || self.is_silent.get()
+    }
+
+    /// Whether it takes reads.
+    fn check(&self) -> io::Result<()> {
+        match self.is_silent.get() || self.left.get() > MOST_LEFT {
+            true => Err(gave_up()),
+            false => Ok(()),
+        }
     }
 
     /// `passed` went by since the last look.
-    fn pass(self: &Rc<Self>, passed: Duration) {
-        if self.is_silent.get() || self.reads.get() == 0 {
+    fn pass(&self, passed: Duration) {
+        if self.is_silent.get() {
+            // All that was given up was dropped, and nothing is left that may come back.
+            if self.reads.get() == 0 && self.left.get() == 0 {
+                self.is_silent.set(false);
+            }
             return;
         }
-        self.quiet.set(self.quiet.get() + passed);
-        if self.quiet.get() >= SILENT_AFTER {
-            self.fall_silent();
+        if self.reads.get() > 0 {
+            self.quiet.set(self.quiet.get() + passed);
+            if self.quiet.get() >= SILENT_AFTER {
+                self.fall_silent();
+            }
         }
     }
 
-    fn fall_silent(self: &Rc<Self>) {
+    fn fall_silent(&self) {
         tracing::warn!(
             device = %self.file.path().display(),
             "the device answers no read: what lies there is a miss until it does"
         );
         self.is_silent.set(true);
-        compio::runtime::spawn(ask(Asking(self.clone()))).detach();
         // A waker may run anything, so nothing is borrowed then.
         let wakers: Vec<_> = self.waiting.borrow().iter().map(|(_, waker)| waker.clone()).collect();
         wakers.into_iter().for_each(Waker::wake);
@@ -185,12 +291,6 @@ async fn look(_looking: Looking) {
     }
 }
 
-/// Asks a silent device for a block.
-async fn ask(asking: Asking) {
-    // An error is an answer too: the reads that follow find out for themselves.
-    let _answer = read_whole(&asking.0.file, 0, AlignedBuf::for_read(BLOCK)).await;
-}
-
 /// That somebody looks. It ends with its task, also where the runtime ends first.
 struct Looking;
 
@@ -198,15 +298,5 @@ impl Drop for Looking {
     fn drop(&mut self) {
         // At the end of a thread there may be nothing left.
         let _ended = WATCHED.try_with(|watched| watched.borrow_mut().is_looking = false);
-    }
-}
-
-/// A silent device that is asked. It is no longer silent when that ends.
-struct Asking(Rc<WatchedDevice>);
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        self.0.quiet.set(Duration::ZERO);
-        self.0.is_silent.set(false);
     }
 }

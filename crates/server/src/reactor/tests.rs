@@ -281,7 +281,7 @@ fn small_file(dir: &std::path::Path) -> FlashFile {
 
 /// A read that never comes back.
 async fn never(file: &FlashFile) -> io::Error {
-    let mut reading = silence::enter(file).unwrap();
+    let Ok(mut reading) = silence::enter(file).await else { panic!("it is silent") };
     std::future::poll_fn(|context| match reading.wait(context.waker()) {
         Ok(()) => Poll::Pending,
         Err(error) => Poll::Ready(error),
@@ -330,6 +330,29 @@ fn a_read_waits_on_as_long_as_its_device_answers_others() {
         })
         .unwrap();
     assert!(answered, "it was given up");
+    reactors.shutdown();
+}
+
+/// Each has a helper thread there, and the reactor stands still while there is none.
+#[test]
+fn without_a_ring_no_more_reads_are_under_way_than_there_are_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let reactors = reactors(1, Driver::Readiness);
+    let file = small_file(dir.path());
+    let waited = reactors
+        .block_on(0, move || async move {
+            let mut under_way = Vec::new();
+            for _ in 0..silence::PLACES {
+                under_way.push(silence::enter(&file).now_or_never().expect("a place").ok());
+            }
+            let mut next = pin!(read_flash(&file, 0, AlignedBuf::for_read(4096)));
+            let waited = next.as_mut().now_or_never().is_none();
+            under_way.pop();
+            next.await.unwrap();
+            waited
+        })
+        .unwrap();
+    assert!(waited, "all places are taken");
     reactors.shutdown();
 }
 

@@ -1,5 +1,8 @@
 //! Reads parts of values.
 
+use std::io;
+use std::time::{Duration, Instant};
+
 use afterglow_engine::device::AlignedBuf;
 use afterglow_engine::{Lookup, MissReason};
 use bytes::Bytes;
@@ -9,6 +12,9 @@ use super::reactor_state::MemcacheReactorState;
 
 /// How often the read of a part begins again that moves.
 const MOVED_TRIES: u32 = 3;
+/// So long a device may answer nothing while a value is sent; how often it is asked meanwhile.
+const STALL: Duration = Duration::from_secs(30);
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Reads part `n` of a value. The engine verifies it as any record; here its length is compared.
 ///
@@ -19,15 +25,41 @@ pub async fn read_part(
     head: &Head,
     n: u32,
 ) -> Result<Bytes, MissReason> {
+    read_within(reactor_state, head, n, Duration::ZERO).await
+}
+
+/// The same for a value whose first bytes are on their way to a client. A device that answers
+/// nothing for a moment must not cut its connection, so it is waited for.
+///
+/// # Errors
+/// As for [`read_part`].
+pub async fn read_next_part(
+    reactor_state: &MemcacheReactorState,
+    head: &Head,
+    n: u32,
+) -> Result<Bytes, MissReason> {
+    read_within(reactor_state, head, n, STALL).await
+}
+
+/// `stall`: so long a device may answer nothing.
+async fn read_within(
+    reactor_state: &MemcacheReactorState,
+    head: &Head,
+    n: u32,
+    stall: Duration,
+) -> Result<Bytes, MissReason> {
     let parts = &reactor_state.front_end.store.parts;
-    let mut tries = 0;
+    let (mut tries, began) = (0, Instant::now());
     loop {
         let mut lookup = parts.look_up(head, n);
+        // The engine, or this reactor, has given the device up.
+        let mut stalls = matches!(lookup, Lookup::Miss(MissReason::Device));
         let found = loop {
             match lookup {
                 Lookup::Flash(read) => {
                     let buf = AlignedBuf::for_read(read.len() as usize);
                     let bytes = reactor_state.read(read.device(), read.offset(), buf).await;
+                    stalls = bytes.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::TimedOut);
                     lookup = read.finish(bytes);
                 }
                 Lookup::Hit(hit) => break Ok(hit.value),
@@ -38,6 +70,7 @@ pub async fn read_part(
             Ok(value) if value.len() == head.part_len(n) => return Ok(value),
             Ok(_) => return Err(MissReason::Corrupt),
             Err(MissReason::Moved) if tries < MOVED_TRIES => tries += 1,
+            Err(_) if stalls && began.elapsed() < stall => compio::time::sleep(AGAIN).await,
             Err(reason) => return Err(reason),
         }
     }

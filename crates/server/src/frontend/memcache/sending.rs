@@ -18,7 +18,7 @@ use super::object;
 use super::outgoing::Outgoing;
 use super::parts::Presence;
 use super::reactor_state::MemcacheReactorState;
-use super::reading::read_part;
+use super::reading::{read_next_part, read_part};
 
 /// A value whose first part is read.
 pub struct FirstPart {
@@ -84,7 +84,7 @@ pub async fn send(
     drop(bytes);
     for n in 1..head.count() {
         let Some(room) = slot.room_for_piece(head.held()).await else { return };
-        match read_part(reactor_state, &head, n).await {
+        match read_next_part(reactor_state, &head, n).await {
             Ok(bytes) => slot.piece(room, |out| out.push_whole(&bytes)),
             Err(reason) => {
                 reactor_state.counts.parts_lost.inc();
