@@ -1,7 +1,7 @@
 //! What must hold at the end of each life: warmth (G3, G4), budgets (G6), counters (G7), and that
 //! no work is left over.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use super::coverage::{Path, reach, reach_times};
@@ -189,7 +189,10 @@ impl Run {
             self.at_risk.clear();
         }
         if kind == Crash::Machine {
-            self.at_risk.extend(life.at_risk(&self.world.machine));
+            // What is put later has a higher version, and is read behind what was lost.
+            let highest = life.core.versions.peek();
+            let lost = life.at_risk(&self.world.machine).into_iter();
+            self.at_risk.extend(lost.map(|key| (key, highest)));
         }
     }
 
@@ -208,22 +211,23 @@ impl Run {
         // behind the checkpoint, it hides a newer copy where no journal entry tells which is newer:
         // a miss in an Immutable namespace. So it does at any later opening behind the same
         // checkpoint, though none may have hidden it before.
-        let mut at_risk = HashSet::default();
+        let mut at_risk = HashMap::default();
         if life.core.stats().totals.checkpoints == 0 {
             at_risk.clone_from(&self.at_risk);
         }
         if kind == Crash::Machine {
-            at_risk.extend(life.at_risk(machine));
+            at_risk.extend(life.at_risk(machine).into_iter().map(|key| (key, u64::MAX)));
         }
         self.live(life, |run, life, key| {
             let options = run.options[usize::from(key.ns)];
-            if options.immutable && at_risk.contains(&(key.ns.into(), key_bytes(key))) {
+            let newest = run.oracle.current(key).map(|(_, version)| version);
+            let most = at_risk.get(&(key.ns.into(), key_bytes(key)));
+            if options.immutable && most.is_some_and(|most| newest <= Some(*most)) {
                 reach(Path::OlderCopyAtRisk);
                 return false;
             }
             let at = life.on_flash(machine, key.ns, &key_bytes(key));
             // The index may still know an older copy.
-            let newest = run.oracle.current(key).map(|(_, version)| version);
             let safe = |at: Copied| {
                 let from = at.offset / 512 * 512;
                 let durable = machine.is_durable(at.device, from, at.offset + at.len - from);

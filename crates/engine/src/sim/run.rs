@@ -535,6 +535,7 @@ impl Run {
             // A new, empty cache.
             assert!(self.foul, "the cache was made anew");
             self.uuid = life.core.uuid;
+            self.at_risk.clear();
             self.version = 0;
             for (n, options) in (0u8..).zip(&self.options) {
                 self.oracle.start(n, options.immutable);

@@ -1,6 +1,6 @@
 //! The state of a run between two steps, and how its keys and objects are given to the engine.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::Write as _;
 use std::sync::Arc;
 
@@ -103,8 +103,9 @@ pub(super) struct Run {
     pub silences: u64,
     pub fell_silent: bool,
     /// Namespaces and keys of which a power loss may have taken an older copy, since the last
-    /// checkpoint of a whole life. What names it may be read at any opening until then.
-    pub at_risk: HashSet<(u16, Vec<u8>)>,
+    /// checkpoint of a whole life, and the highest version that may hide. What names the copy may
+    /// be read at any opening until then.
+    pub at_risk: HashMap<(u16, Vec<u8>), u64>,
     pub lateness: Lateness,
     /// What came back while the background thread was blocked.
     pub happened: Arc<Mutex<Vec<Happened>>>,
@@ -153,7 +154,7 @@ impl Run {
             flashed: HashMap::new(),
             silences: 0,
             fell_silent: false,
-            at_risk: HashSet::default(),
+            at_risk: HashMap::default(),
             lateness: Lateness::default(),
             happened: Arc::default(),
             copies: DirectoryCopies::default(),

@@ -189,6 +189,10 @@ impl Member {
     }
 
     /// The old owner of a shard has answered a PULL. What may not be installed is not served.
+    ///
+    /// The race: a write of everything begins between the PULL and its answer. Where it only makes
+    /// rows it changes none that is there, and the dirty bits let the row count. But the rows' own
+    /// gate is closed until the write ends, so the database is read instead.
     pub(super) fn pulled(
         &mut self,
         (from, number): (MemberId, u64),
@@ -196,6 +200,7 @@ impl Member {
         io: &mut Io<'_>,
     ) {
         let Some(fill) = self.lookups.pulled(from, number) else { return };
+        let cached = cached.filter(|_| !io.rows.is_held(&fill.key));
         let installs = cached.zip(self.map.clone()).and_then(|((epoch, row), map)| {
             let older = OlderRow::of(&fill.key, epoch, row.as_deref(), io.rows);
             Some((self.custody.may_install_pulled(&map, self.id, older)?, row))

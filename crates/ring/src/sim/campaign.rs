@@ -52,8 +52,8 @@ pub fn try_seed(seed: u64) -> Result<Counts, String> {
     Ok(counts)
 }
 
-/// Runs `seeds` seeds from `from` on, each `step`th. It ends early at one that fails, the first of
-/// them, or goes on and prints each.
+/// Runs `seeds` seeds from `from` on, each `step`th. It ends early at one that fails, or goes on
+/// and prints each. The first of them is told in any case.
 pub fn campaign((from, step): (u64, u64), seeds: u64, go_on: bool) -> Result<Total, Failure> {
     let progress = seeds >= LONG;
     let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
@@ -75,14 +75,18 @@ pub fn campaign((from, step): (u64, u64), seeds: u64, go_on: bool) -> Result<Tot
                     total.counts = total.counts.and(counts);
                     total.coverage.add(&Coverage::take());
                 }
-                Err(message) if go_on => eprintln!("seed {seed}: {message}"),
                 Err(message) => {
+                    if go_on {
+                        eprintln!("seed {seed}: {message}");
+                    }
                     let mut failure = failure.lock().expect("nobody panics");
                     if failure.as_ref().is_none_or(|f| seed < f.seed) {
-                        end.store(seed, Ordering::Relaxed);
                         *failure = Some(Failure { seed, message });
                     }
-                    return;
+                    if !go_on {
+                        end.fetch_min(seed, Ordering::Relaxed);
+                        return;
+                    }
                 }
             }
         }

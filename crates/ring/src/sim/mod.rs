@@ -143,6 +143,8 @@ fn a_seed_that_once_failed_does_not_fail_again() {
     assert!(try_seed(40_025_259).is_ok());
     // The end of a write overtook what the old owner said of the move.
     assert!(try_seed(12_269).is_ok());
+    // A row was pulled while a write that only makes rows kept the rows' own gate closed.
+    assert!(try_seed(600_514_919).is_ok());
 }
 
 #[test]

@@ -2,12 +2,15 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use afterglow::config::TablePolicies;
 use afterglow::frontend::cql::cached::RingConfig;
 use afterglow::ring_link::{Secret, Secrets};
 use afterglow_cql::frame::Version;
+use afterglow_loadgen::port::free_port;
+use afterglow_loadgen::rng::Rng;
 use afterglow_testkit::fake_backend::FakeBackend;
 use tempfile::TempDir;
 
@@ -21,10 +24,13 @@ pub struct World {
     _directories: Vec<TempDir>,
 }
 
-/// An address of loopback that nobody listens on.
+/// An address of loopback that nobody listens on, and that the system gives to no client while a
+/// member is away.
 fn free_address() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    let asked = ASKED.fetch_add(1, Ordering::Relaxed);
+    let mut random = Rng::new(u64::from(std::process::id()) << 32 | asked);
+    free_port(&mut random).unwrap().parse().unwrap()
 }
 
 fn ring_config(name: &str, hold: Duration) -> RingConfig {
