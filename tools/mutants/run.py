@@ -152,6 +152,7 @@ HISTORIES = {
         "memcache::tests::room",
         "reactor::tests::a_read_waits",
         "reactor::tests::reads_of_a_device",
+        "reactor::tests::without_a_ring",
         "reactor::tests::who_yields",
         "ring_link::crowd::tests",
         "ring_link::tests::lanes",

@@ -43,6 +43,11 @@ impl FlashFile {
         self.set.raw_fd(self.device).is_none()
     }
 
+    /// How many devices its cache has.
+    pub(super) fn devices(&self) -> usize {
+        self.set.infos().len()
+    }
+
     /// Its file.
     pub(super) fn path(&self) -> &Path {
         &self.set.infos()[usize::from(self.device.0)].path

@@ -9,15 +9,17 @@
 //!    *silent* when it has had reads for two seconds and none of them came back.
 //! 3. Its reads end with `TimedOut`, and so does each that would enter. Those that are under way
 //!    are *left* to the kernel, with their buffers.
-//! 4. When one of those comes back, with whatever outcome, the device is no longer silent. Where
-//!    many are still left, as on a device of which a part hangs, it takes no more reads.
+//! 4. One block is asked for besides. When any of these comes back, with whatever outcome, the
+//!    device is no longer silent. Where many are still left, as on a device of which a part hangs,
+//!    it takes no more reads until they come back.
 //!
 //! Invariants: what is left is bounded by the reads of one silence and [`MOST_LEFT`]. What is left
 //! when the reactor ends is never freed, for the kernel may write into it later.
 //!
 //! Without io_uring each read that is under way takes a helper thread of the reactor, of which
 //! there are 256, and the reactor stands still while there is none. There a read waits for one of
-//! [`PLACES`] first.
+//! its device's places first: all devices together have [`PLACES`], so one that hangs takes none
+//! of the others.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -26,6 +28,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use afterglow_engine::device::AlignedBuf;
 use compio::runtime::Runtime;
 use slab::Slab;
 
@@ -40,6 +43,8 @@ const LOOKED_AT: Duration = Duration::from_millis(250);
 const COUNTED: Duration = Duration::from_millis(500);
 /// A device of which more reads are left than this takes none.
 const MOST_LEFT: usize = 64;
+/// What a silent device is asked for besides.
+const BLOCK: usize = 4096;
 /// Reads under way at most where each takes a helper thread. Other work has the rest of these.
 pub(super) const PLACES: usize = 192;
 
@@ -47,16 +52,13 @@ thread_local! {
     static WATCHED: RefCell<Watched> = const {
         RefCell::new(Watched { devices: Vec::new(), is_looking: false, places: usize::MAX })
     };
-    /// Reads of this thread that the kernel has, and who waits until it has fewer.
-    static UNDER_WAY: Cell<usize> = const { Cell::new(0) };
-    static FOR_PLACES: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The devices of this thread that have reads under way, or are silent.
 struct Watched {
     devices: Vec<Rc<WatchedDevice>>,
     is_looking: bool,
-    /// Reads under way at most.
+    /// Reads under way at most, of all devices.
     places: usize,
 }
 
@@ -68,34 +70,39 @@ struct WatchedDevice {
     waiting: RefCell<Slab<Waker>>,
     /// Reads that were given up, and have not come back.
     left: Cell<usize>,
+    /// Reads that the kernel has, and who waits until it has fewer.
+    under_way: Cell<usize>,
+    for_place: RefCell<Slab<Waker>>,
     /// How long it has had reads and answered none.
     quiet: Cell<Duration>,
     is_silent: Cell<bool>,
+    /// A block has been asked for.
+    is_asked: Cell<bool>,
 }
 
 /// A read that somebody waits for.
 pub(super) struct ReadUnderWay {
     device: Rc<WatchedDevice>,
     waker: Option<usize>,
+    /// Where it waits for a place; and its place.
+    queued: Option<usize>,
     place: Option<HeldPlace>,
 }
 
 /// A read that the kernel has.
-struct HeldPlace;
+struct HeldPlace(Rc<WatchedDevice>);
 
 impl HeldPlace {
-    fn take() -> Self {
-        UNDER_WAY.set(UNDER_WAY.get() + 1);
-        HeldPlace
+    fn of(device: &Rc<WatchedDevice>) -> Self {
+        device.under_way.set(device.under_way.get() + 1);
+        HeldPlace(device.clone())
     }
 }
 
 impl Drop for HeldPlace {
     fn drop(&mut self) {
-        // At the end of a thread there may be nothing left.
-        let _ended = UNDER_WAY.try_with(|n| n.set(n.get() - 1));
-        let waiting = FOR_PLACES.try_with(|waiting| std::mem::take(&mut *waiting.borrow_mut()));
-        waiting.unwrap_or_default().into_iter().for_each(Waker::wake);
+        self.0.under_way.set(self.0.under_way.get() - 1);
+        self.0.wake_next();
     }
 }
 
@@ -109,25 +116,24 @@ pub(super) async fn enter(file: &FlashFile) -> io::Result<ReadUnderWay> {
     if device.reads.replace(device.reads.get() + 1) == 0 {
         device.quiet.set(Duration::ZERO);
     }
-    let mut reading = ReadUnderWay { device, waker: None, place: None };
-    if UNDER_WAY.get() >= places {
-        poll_fn(|context| {
-            if let Err(error) = reading.wait(context.waker()) {
-                return Poll::Ready(Err(error));
-            }
-            if UNDER_WAY.get() < places {
-                return Poll::Ready(Ok(()));
-            }
-            FOR_PLACES.with_borrow_mut(|waiting| waiting.push(context.waker().clone()));
-            Poll::Pending
-        })
-        .await?;
-    }
-    reading.place = Some(HeldPlace::take());
+    let mut reading = ReadUnderWay { device, waker: None, queued: None, place: None };
+    poll_fn(|context| {
+        if reading.device.under_way.get() < places {
+            return Poll::Ready(Ok(()));
+        }
+        reading.queue(context.waker());
+        match reading.wait(context.waker()) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    })
+    .await?;
+    reading.place = Some(HeldPlace::of(&reading.device));
+    reading.unqueue();
     Ok(reading)
 }
 
-/// The device of a file, and how many reads may be under way. Somebody looks from now on.
+/// The device of a file, and how many of its reads may be under way. Somebody looks from now on.
 fn watched(file: &FlashFile) -> (Rc<WatchedDevice>, usize) {
     let (device, begins) = WATCHED.with_borrow_mut(|watched| {
         let known = watched.devices.iter().find(|device| device.file.is_same(file)).cloned();
@@ -140,7 +146,8 @@ fn watched(file: &FlashFile) -> (Rc<WatchedDevice>, usize) {
     });
     if begins {
         let takes_threads = Runtime::with_current(|runtime| runtime.driver_type().is_polling());
-        let places = if takes_threads { PLACES } else { usize::MAX };
+        let devices = file.devices().max(1);
+        let places = if takes_threads { (PLACES / devices).max(1) } else { usize::MAX };
         WATCHED.with_borrow_mut(|watched| watched.places = places);
         compio::runtime::spawn(look(Looking)).detach();
     }
@@ -154,7 +161,22 @@ fn gave_up() -> io::Error {
 impl ReadUnderWay {
     /// The read has come back, with whatever outcome.
     pub(super) fn came_back(&self) {
-        self.device.quiet.set(Duration::ZERO);
+        self.device.answered();
+    }
+
+    /// Waits for a place.
+    fn queue(&mut self, waker: &Waker) {
+        let mut waiting = self.device.for_place.borrow_mut();
+        match self.queued {
+            Some(place) => waiting[place].clone_from(waker),
+            None => self.queued = Some(waiting.insert(waker.clone())),
+        }
+    }
+
+    fn unqueue(&mut self) {
+        if let Some(place) = self.queued.take() {
+            let _waker = self.device.for_place.borrow_mut().remove(place);
+        }
     }
 
     /// The read has not come back. `waker` is woken when it is given up.
@@ -188,6 +210,11 @@ impl Drop for ReadUnderWay {
         if let Some(place) = self.waker {
             let _waker = self.device.waiting.borrow_mut().remove(place);
         }
+        // It may have been woken for a place that it does not take.
+        if self.queued.is_some() {
+            self.unqueue();
+            self.device.wake_next();
+        }
     }
 }
 
@@ -205,8 +232,7 @@ impl Left {
             let _answer = read.await;
         }
         self.read = None;
-        self.device.is_silent.set(false);
-        self.device.quiet.set(Duration::ZERO);
+        self.device.answered();
     }
 }
 
@@ -225,6 +251,9 @@ impl WatchedDevice {
             reads: Cell::default(),
             waiting: RefCell::default(),
             left: Cell::default(),
+            under_way: Cell::default(),
+            for_place: RefCell::default(),
+            is_asked: Cell::default(),
             quiet: Cell::default(),
             is_silent: Cell::default(),
         }
@@ -243,16 +272,27 @@ impl WatchedDevice {
         }
     }
 
-    /// `passed` went by since the last look.
-    fn pass(&self, passed: Duration) {
-        if self.is_silent.get() {
-            // All that was given up was dropped, and nothing is left that may come back.
-            if self.reads.get() == 0 && self.left.get() == 0 {
-                self.is_silent.set(false);
-            }
-            return;
+    /// Something has come back.
+    fn answered(&self) {
+        self.quiet.set(Duration::ZERO);
+        self.is_silent.set(false);
+    }
+
+    /// A place may be free: one of those who wait for it looks.
+    fn wake_next(&self) {
+        let next = self.for_place.borrow().iter().next().map(|(_, waker)| waker.clone());
+        if let Some(next) = next {
+            next.wake();
         }
-        if self.reads.get() > 0 {
+    }
+
+    /// `passed` went by since the last look.
+    fn pass(self: &Rc<Self>, passed: Duration) {
+        if self.is_silent.get() {
+            if !self.is_asked.replace(true) {
+                compio::runtime::spawn(ask(self.clone())).detach();
+            }
+        } else if self.under_way.get() > self.left.get() {
             self.quiet.set(self.quiet.get() + passed);
             if self.quiet.get() >= SILENT_AFTER {
                 self.fall_silent();
@@ -270,6 +310,15 @@ impl WatchedDevice {
         let wakers: Vec<_> = self.waiting.borrow().iter().map(|(_, waker)| waker.clone()).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
+}
+
+/// Asks a silent device for a block. It may be that nothing else is left that could come back.
+async fn ask(device: Rc<WatchedDevice>) {
+    let read = DeviceRead::of(&device.file, 0, AlignedBuf::for_read(BLOCK));
+    device.left.set(device.left.get() + 1);
+    let place = Some(HeldPlace::of(&device));
+    Left { device: device.clone(), read: Some(read), _place: place }.come_back().await;
+    device.is_asked.set(false);
 }
 
 /// Looks at the devices as long as there are any.

@@ -333,26 +333,38 @@ fn a_read_waits_on_as_long_as_its_device_answers_others() {
     reactors.shutdown();
 }
 
+/// Two files of one cache.
+fn two_files(dir: &std::path::Path) -> [FlashFile; 2] {
+    let config = |name| DeviceConfig { path: dir.join(name), size: 1 << 20 };
+    let opened = device::open(&[config("one"), config("two")], IoEngine::Pread).unwrap();
+    [0, 1].map(|n| FlashFile::new(opened.set.clone(), DeviceId(n)).unwrap())
+}
+
 /// Each has a helper thread there, and the reactor stands still while there is none.
 #[test]
-fn without_a_ring_no_more_reads_are_under_way_than_there_are_places() {
+fn without_a_ring_a_read_waits_for_a_place_of_its_device() {
     let dir = tempfile::tempdir().unwrap();
     let reactors = reactors(1, Driver::Readiness);
-    let file = small_file(dir.path());
+    let [file, other] = two_files(dir.path());
     let waited = reactors
         .block_on(0, move || async move {
             let mut under_way = Vec::new();
-            for _ in 0..silence::PLACES {
+            for _ in 0..silence::PLACES / 2 {
                 under_way.push(silence::enter(&file).now_or_never().expect("a place").ok());
             }
-            let mut next = pin!(read_flash(&file, 0, AlignedBuf::for_read(4096)));
-            let waited = next.as_mut().now_or_never().is_none();
+            let read = |file| read_flash(file, 0, AlignedBuf::for_read(4096));
+            let mut gone = Box::pin(read(&file));
+            let mut next = Box::pin(read(&file));
+            let waited = [&mut gone, &mut next].map(|read| read.as_mut().now_or_never().is_none());
+            read(&other).await.unwrap();
+            // The place that is free now was offered to who goes.
             under_way.pop();
+            drop(gone);
             next.await.unwrap();
             waited
         })
         .unwrap();
-    assert!(waited, "all places are taken");
+    assert_eq!(waited, [true; 2], "all places are taken");
     reactors.shutdown();
 }
 

@@ -12,8 +12,9 @@ use super::reactor_state::MemcacheReactorState;
 
 /// How often the read of a part begins again that moves.
 const MOVED_TRIES: u32 = 3;
-/// So long a device may answer nothing while a value is sent; how often it is asked meanwhile.
-const STALL: Duration = Duration::from_secs(30);
+/// So long a device may answer nothing while a value is sent; how often it is asked meanwhile. A
+/// stop has more time.
+const STALL: Duration = Duration::from_secs(8);
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Reads part `n` of a value. The engine verifies it as any record; here its length is compared.
@@ -49,17 +50,16 @@ async fn read_within(
     stall: Duration,
 ) -> Result<Bytes, MissReason> {
     let parts = &reactor_state.front_end.store.parts;
-    let (mut tries, began) = (0, Instant::now());
+    // Once a read was given up, the engine may leave the device alone too.
+    let (mut tries, mut stalls, began) = (0, false, Instant::now());
     loop {
         let mut lookup = parts.look_up(head, n);
-        // The engine, or this reactor, has given the device up.
-        let mut stalls = matches!(lookup, Lookup::Miss(MissReason::Device));
         let found = loop {
             match lookup {
                 Lookup::Flash(read) => {
                     let buf = AlignedBuf::for_read(read.len() as usize);
                     let bytes = reactor_state.read(read.device(), read.offset(), buf).await;
-                    stalls = bytes.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::TimedOut);
+                    stalls |= bytes.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::TimedOut);
                     lookup = read.finish(bytes);
                 }
                 Lookup::Hit(hit) => break Ok(hit.value),
@@ -70,7 +70,9 @@ async fn read_within(
             Ok(value) if value.len() == head.part_len(n) => return Ok(value),
             Ok(_) => return Err(MissReason::Corrupt),
             Err(MissReason::Moved) if tries < MOVED_TRIES => tries += 1,
-            Err(_) if stalls && began.elapsed() < stall => compio::time::sleep(AGAIN).await,
+            Err(MissReason::Device) if stalls && began.elapsed() < stall => {
+                compio::time::sleep(AGAIN).await
+            }
             Err(reason) => return Err(reason),
         }
     }
