@@ -50,7 +50,7 @@ pub(super) const PLACES: usize = 192;
 
 thread_local! {
     static WATCHED: RefCell<Watched> = const {
-        RefCell::new(Watched { devices: Vec::new(), is_looking: false, places: usize::MAX })
+        RefCell::new(Watched { devices: Vec::new(), is_looking: false })
     };
 }
 
@@ -58,8 +58,6 @@ thread_local! {
 struct Watched {
     devices: Vec<Rc<WatchedDevice>>,
     is_looking: bool,
-    /// Reads under way at most, of all devices.
-    places: usize,
 }
 
 /// A device, as this thread sees it.
@@ -67,17 +65,46 @@ struct WatchedDevice {
     file: FlashFile,
     /// Reads that somebody waits for; the wakers of those that wait.
     reads: Cell<usize>,
-    waiting: RefCell<Slab<Waker>>,
+    waiting: Wakers,
     /// Reads that were given up, and have not come back.
     left: Cell<usize>,
-    /// Reads that the kernel has, and who waits until it has fewer.
+    /// Reads that the kernel has, how many it may have, and who waits until it has fewer.
     under_way: Cell<usize>,
-    for_place: RefCell<Slab<Waker>>,
+    places: usize,
+    for_place: Wakers,
     /// How long it has had reads and answered none.
     quiet: Cell<Duration>,
     is_silent: Cell<bool>,
     /// A block has been asked for.
     is_asked: Cell<bool>,
+}
+
+/// Who waits for something. Each knows the number that its waker has here, once it has one.
+#[derive(Default)]
+struct Wakers(RefCell<Slab<Waker>>);
+
+impl Wakers {
+    fn set(&self, number: &mut Option<usize>, waker: &Waker) {
+        let mut wakers = self.0.borrow_mut();
+        match number {
+            Some(number) => wakers[*number].clone_from(waker),
+            None => *number = Some(wakers.insert(waker.clone())),
+        }
+    }
+
+    /// Says whether there was one.
+    fn remove(&self, number: &mut Option<usize>) -> bool {
+        // It is dropped when nothing is borrowed any more.
+        let waker = number.take().map(|number| self.0.borrow_mut().remove(number));
+        waker.is_some()
+    }
+
+    /// Wakes the first so many. A waker may run anything, so nothing is borrowed then.
+    fn wake(&self, most: usize) {
+        let wakers: Vec<_> =
+            self.0.borrow().iter().take(most).map(|(_, waker)| waker.clone()).collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
 }
 
 /// A read that somebody waits for.
@@ -102,7 +129,7 @@ impl HeldPlace {
 impl Drop for HeldPlace {
     fn drop(&mut self) {
         self.0.under_way.set(self.0.under_way.get() - 1);
-        self.0.wake_next();
+        self.0.for_place.wake(1);
     }
 }
 
@@ -111,17 +138,17 @@ impl Drop for HeldPlace {
 /// # Errors
 /// `TimedOut` where the device is silent, or has too many reads that never came back.
 pub(super) async fn enter(file: &FlashFile) -> io::Result<ReadUnderWay> {
-    let (device, places) = watched(file);
+    let device = watched(file);
     device.check()?;
     if device.reads.replace(device.reads.get() + 1) == 0 {
         device.quiet.set(Duration::ZERO);
     }
     let mut reading = ReadUnderWay { device, waker: None, queued: None, place: None };
     poll_fn(|context| {
-        if reading.device.under_way.get() < places {
+        if reading.device.under_way.get() < reading.device.places {
             return Poll::Ready(Ok(()));
         }
-        reading.queue(context.waker());
+        reading.device.for_place.set(&mut reading.queued, context.waker());
         match reading.wait(context.waker()) {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
@@ -129,12 +156,12 @@ pub(super) async fn enter(file: &FlashFile) -> io::Result<ReadUnderWay> {
     })
     .await?;
     reading.place = Some(HeldPlace::of(&reading.device));
-    reading.unqueue();
+    reading.device.for_place.remove(&mut reading.queued);
     Ok(reading)
 }
 
-/// The device of a file, and how many of its reads may be under way. Somebody looks from now on.
-fn watched(file: &FlashFile) -> (Rc<WatchedDevice>, usize) {
+/// The device of a file. Somebody looks from now on.
+fn watched(file: &FlashFile) -> Rc<WatchedDevice> {
     let (device, begins) = WATCHED.with_borrow_mut(|watched| {
         let known = watched.devices.iter().find(|device| device.file.is_same(file)).cloned();
         let device = known.unwrap_or_else(|| {
@@ -145,13 +172,9 @@ fn watched(file: &FlashFile) -> (Rc<WatchedDevice>, usize) {
         (device, !std::mem::replace(&mut watched.is_looking, true))
     });
     if begins {
-        let takes_threads = Runtime::with_current(|runtime| runtime.driver_type().is_polling());
-        let devices = file.devices().max(1);
-        let places = if takes_threads { (PLACES / devices).max(1) } else { usize::MAX };
-        WATCHED.with_borrow_mut(|watched| watched.places = places);
         compio::runtime::spawn(look(Looking)).detach();
     }
-    (device, WATCHED.with_borrow(|watched| watched.places))
+    device
 }
 
 fn gave_up() -> io::Error {
@@ -164,21 +187,6 @@ impl ReadUnderWay {
         self.device.answered();
     }
 
-    /// Waits for a place.
-    fn queue(&mut self, waker: &Waker) {
-        let mut waiting = self.device.for_place.borrow_mut();
-        match self.queued {
-            Some(place) => waiting[place].clone_from(waker),
-            None => self.queued = Some(waiting.insert(waker.clone())),
-        }
-    }
-
-    fn unqueue(&mut self) {
-        if let Some(place) = self.queued.take() {
-            let _waker = self.device.for_place.borrow_mut().remove(place);
-        }
-    }
-
     /// The read has not come back. `waker` is woken when it is given up.
     ///
     /// # Errors
@@ -187,52 +195,47 @@ impl ReadUnderWay {
         if self.device.is_silent.get() {
             return Err(gave_up());
         }
-        let mut waiting = self.device.waiting.borrow_mut();
-        match self.waker {
-            Some(place) => waiting[place].clone_from(waker),
-            None => self.waker = Some(waiting.insert(waker.clone())),
-        }
+        self.device.waiting.set(&mut self.waker, waker);
         Ok(())
     }
 
     /// Nobody waits for the read any more.
     pub(super) fn leave(mut self, read: DeviceRead) {
-        let device = self.device.clone();
-        device.left.set(device.left.get() + 1);
-        let left = Left { device, read: Some(read), _place: self.place.take() };
-        compio::runtime::spawn(left.come_back()).detach();
+        let place = self.place.take().expect("it is under way");
+        compio::runtime::spawn(Left::of(read, place).come_back()).detach();
     }
 }
 
 impl Drop for ReadUnderWay {
     fn drop(&mut self) {
         self.device.reads.set(self.device.reads.get() - 1);
-        if let Some(place) = self.waker {
-            let _waker = self.device.waiting.borrow_mut().remove(place);
-        }
+        self.device.waiting.remove(&mut self.waker);
         // It may have been woken for a place that it does not take.
-        if self.queued.is_some() {
-            self.unqueue();
-            self.device.wake_next();
+        if self.device.for_place.remove(&mut self.queued) {
+            self.device.for_place.wake(1);
         }
     }
 }
 
 /// A read that was given up.
 struct Left {
-    device: Rc<WatchedDevice>,
     read: Option<DeviceRead>,
-    _place: Option<HeldPlace>,
+    place: HeldPlace,
 }
 
 impl Left {
+    fn of(read: DeviceRead, place: HeldPlace) -> Self {
+        place.0.left.set(place.0.left.get() + 1);
+        Self { read: Some(read), place }
+    }
+
     async fn come_back(mut self) {
         if let Some(read) = &mut self.read {
             // An error is an answer too: the reads that follow find out for themselves.
             let _answer = read.await;
         }
         self.read = None;
-        self.device.answered();
+        self.place.0.answered();
     }
 }
 
@@ -240,19 +243,23 @@ impl Drop for Left {
     fn drop(&mut self) {
         // The reactor ends first. Dropped, the read would take its buffer along.
         std::mem::forget(self.read.take());
-        self.device.left.set(self.device.left.get() - 1);
+        self.place.0.left.set(self.place.0.left.get() - 1);
     }
 }
 
 impl WatchedDevice {
     fn of(file: FlashFile) -> Self {
+        let takes_threads = Runtime::with_current(|runtime| runtime.driver_type().is_polling());
+        let devices = file.devices();
+        let places = if takes_threads { (PLACES / devices).max(1) } else { usize::MAX };
         Self {
             file,
             reads: Cell::default(),
-            waiting: RefCell::default(),
+            waiting: Wakers::default(),
             left: Cell::default(),
             under_way: Cell::default(),
-            for_place: RefCell::default(),
+            places,
+            for_place: Wakers::default(),
             is_asked: Cell::default(),
             quiet: Cell::default(),
             is_silent: Cell::default(),
@@ -278,14 +285,6 @@ impl WatchedDevice {
         self.is_silent.set(false);
     }
 
-    /// A place may be free: one of those who wait for it looks.
-    fn wake_next(&self) {
-        let next = self.for_place.borrow().iter().next().map(|(_, waker)| waker.clone());
-        if let Some(next) = next {
-            next.wake();
-        }
-    }
-
     /// `passed` went by since the last look.
     fn pass(self: &Rc<Self>, passed: Duration) {
         if self.is_silent.get() {
@@ -306,18 +305,14 @@ impl WatchedDevice {
             "the device answers no read: what lies there is a miss until it does"
         );
         self.is_silent.set(true);
-        // A waker may run anything, so nothing is borrowed then.
-        let wakers: Vec<_> = self.waiting.borrow().iter().map(|(_, waker)| waker.clone()).collect();
-        wakers.into_iter().for_each(Waker::wake);
+        self.waiting.wake(usize::MAX);
     }
 }
 
 /// Asks a silent device for a block. It may be that nothing else is left that could come back.
 async fn ask(device: Rc<WatchedDevice>) {
     let read = DeviceRead::of(&device.file, 0, AlignedBuf::for_read(BLOCK));
-    device.left.set(device.left.get() + 1);
-    let place = Some(HeldPlace::of(&device));
-    Left { device: device.clone(), read: Some(read), _place: place }.come_back().await;
+    Left::of(read, HeldPlace::of(&device)).come_back().await;
     device.is_asked.set(false);
 }
 
