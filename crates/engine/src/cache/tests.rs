@@ -57,6 +57,19 @@ fn env(machine: &SimMachine, clock: Arc<dyn Clock>) -> Env {
     }
 }
 
+/// Starts a cache on the machine's disk, or on what is made of that.
+fn start<D: Disk + 'static>(
+    (dir, machine): (&TempDir, &SimMachine),
+    clock: Arc<dyn Clock>,
+    timeout: Duration,
+    over: impl FnOnce(SimDisk) -> D,
+) -> Cache {
+    let mut disk = machine.disk();
+    let opened = recovery::open(&small(dir), env(machine, clock), &mut disk).expect("opens");
+    let lock = DirLock::acquire(dir.path()).expect("free");
+    Cache::start(opened, Box::new(over(disk)), lock, timeout).expect("starts")
+}
+
 /// What a device does to the thread that submits to it or waits for it, from when it is told on.
 enum Strike {
     /// The thread does not come back before it is told.
@@ -144,14 +157,14 @@ fn who_waits_for_room_goes_on_although_the_background_thread_is_blocked_or_dead(
     ] {
         let dir = TempDir::new();
         let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20]);
-        let mut disk = machine.disk();
-        let env = env(&machine, Arc::new(SystemClock::default()));
-        let opened = recovery::open(&small(&dir), env, &mut disk).expect("opens");
         let (begun, ended) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
-        let disk = Striking { disk, strike, begun, ended: ended.clone() };
-        let lock = DirLock::acquire(dir.path()).expect("free");
-        let cache =
-            Cache::start(opened, Box::new(disk), lock, Duration::from_secs(10)).expect("starts");
+        let clock = Arc::new(SystemClock::default());
+        let cache = start((&dir, &machine), clock, TIMEOUT, |disk| Striking {
+            disk,
+            strike,
+            begun,
+            ended: ended.clone(),
+        });
         let ns = cache.namespace("test", NamespaceOptions::default()).expect("opens");
         let backpressure = (0..2_000u32).find_map(|n| {
             let backpressure = if full_journal { ns.backpressure() } else { ns.put_backpressure() };
@@ -171,15 +184,9 @@ fn who_waits_for_room_goes_on_although_the_background_thread_is_blocked_or_dead(
 fn a_device_that_never_answers_does_not_hold_up_the_end() {
     let dir = TempDir::new();
     let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20]);
-    let config = small(&dir);
     for close in [true, false] {
-        let mut disk = machine.disk();
-        let env = env(&machine, Arc::new(ManualClock::at(1_000_000)));
-        let opened = recovery::open(&config, env, &mut disk).expect("opens");
-        let lock = DirLock::acquire(dir.path()).expect("free");
-        let timeout = Duration::from_millis(20);
-        let cache =
-            Cache::start(opened, Box::new(Silent(Box::new(disk))), lock, timeout).expect("starts");
+        let (clock, timeout) = (Arc::new(ManualClock::at(1_000_000)), Duration::from_millis(20));
+        let cache = start((&dir, &machine), clock, timeout, |disk| Silent(Box::new(disk)));
         let ns = cache.namespace("test", NamespaceOptions::default()).expect("opens");
         for n in 0..2000u32 {
             let _ = ns.submit_put(&n.to_le_bytes(), &[7; 1000], PutOptions::default());
@@ -208,11 +215,8 @@ fn the_end_of_a_cache_says_whether_the_next_start_believes_it() {
     ] {
         let dir = TempDir::new();
         let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20]);
-        let mut disk = machine.disk();
-        let env = env(&machine, Arc::new(SystemClock::default()));
-        let opened = recovery::open(&small(&dir), env, &mut disk).expect("opens");
-        let lock = DirLock::acquire(dir.path()).expect("free");
-        let cache = Cache::start(opened, Box::new(disk), lock, TIMEOUT).expect("starts");
+        let clock = Arc::new(SystemClock::default());
+        let cache = start((&dir, &machine), clock, TIMEOUT, |disk| disk);
         machine.set_faults(faults);
         assert_eq!((cache.close(), cache.close()), (clean, clean), "{name}");
     }
@@ -256,14 +260,11 @@ fn what_is_in_flight_to_a_device_that_does_not_answer_is_not_waited_for() {
     const MANY: u64 = 100_000;
     let dir = TempDir::new();
     let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20; 2]);
-    let (mut disk, clock) = (machine.disk(), Arc::new(ManualClock::at(1_000_000)));
-    let opened = recovery::open(&small(&dir), env(&machine, clock.clone()), &mut disk);
-    machine.set_mute(DeviceId(1), true);
-    let lock = DirLock::acquire(dir.path()).expect("free");
-    let waits: Arc<[AtomicU64; 2]> = Arc::default();
-    let disk = Box::new(Hung { disk, clock, waits: waits.clone() });
-    let cache =
-        Cache::start(opened.expect("opens"), disk, lock, Duration::from_secs(10)).expect("starts");
+    let (clock, waits) = (Arc::new(ManualClock::at(1_000_000)), Arc::<[AtomicU64; 2]>::default());
+    let cache = start((&dir, &machine), clock.clone(), TIMEOUT, |disk| {
+        machine.set_mute(DeviceId(1), true);
+        Hung { disk, clock, waits: waits.clone() }
+    });
     let ns = cache.namespace("test", NamespaceOptions::default()).expect("opens");
     let count = |n: usize| waits[n].load(Ordering::SeqCst);
     for n in 0u64.. {
@@ -285,12 +286,8 @@ fn what_is_in_flight_to_a_device_that_does_not_answer_is_not_waited_for() {
 fn memory_that_shrinks_does_so_by_steps_that_a_stop_ends() {
     let dir = TempDir::new();
     let machine = SimMachine::new(1, SimFaults::none(), &[4 << 20]);
-    let mut disk = machine.disk();
-    let env = env(&machine, Arc::new(SystemClock::default()));
-    let opened = recovery::open(&small(&dir), env, &mut disk).expect("opens");
-    let lock = DirLock::acquire(dir.path()).expect("free");
-    let cache =
-        Cache::start(opened, Box::new(disk), lock, Duration::from_secs(10)).expect("starts");
+    let clock = Arc::new(SystemClock::default());
+    let cache = start((&dir, &machine), clock, TIMEOUT, |disk| disk);
     let ns = cache.namespace("test", NamespaceOptions::default()).expect("opens");
     for n in 0..2000u32 {
         let _ = ns.submit_put(&n.to_le_bytes(), &[7; 1000], PutOptions::default());

@@ -58,13 +58,13 @@ pub(super) fn carried_removals(past: &Past, env: &Env, warm: &mut [bool]) -> Car
 ///
 /// It may also have died behind the erasure of a header, of an attempt that failed. The power would
 /// bring that back, and the next life would go on from it, not from what this one knows. So all
-/// homes are flushed.
+/// homes are flushed then. Otherwise one that has the checkpoint is enough.
 pub(super) fn flush_checkpoint(past: &Past, disk: &mut dyn Disk) -> bool {
     let holders = past.checkpoint.as_ref().map_or(&[][..], |checkpoint| &checkpoint.homes);
     let mut lasts = holders.is_empty();
     for (n, home) in past.homes.iter().enumerate() {
         let holds = holders.contains(&n);
-        if !holds && past.end != End::Process {
+        if past.end != End::Process && (lasts || !holds) {
             continue;
         }
         match run(disk, Io { id: 0, device: home.device, offset: 0, kind: IoKind::Sync }) {
