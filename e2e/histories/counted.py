@@ -31,11 +31,13 @@ class Counted:
         self.ended, self.before = Counter(), self.now()
 
     def ends(self):
-        self.ended, self.before = self.sums(), Counter()
+        self.ended, self.before = Counter(self.sums()), Counter()
 
     def now(self):
         metrics = self.instance.metrics()
         return Counter({name: round(count(metrics)) for name, count in COUNTS.items()})
 
     def sums(self):
-        return self.ended + (self.now() - self.before)
+        """By name; 0 for what never was."""
+        total = self.ended + (self.now() - self.before)
+        return {name: total[name] for name in COUNTS}

@@ -11,7 +11,6 @@ from afterglow_e2e.rawcql import ONE, RawClient
 
 from .bounded import POLICIES
 from .clients import Clients, schema
-from .counted import COUNTS
 from .faults import Faults
 from .floors import GRACE, complaints
 from .record import Record, verdict
@@ -108,9 +107,8 @@ class Run:
         judged = verdict(words)
         wrong = [f"clients died: {clients.errors}"] if clients.errors else []
         if judged:
-            told = {"seconds": seconds, "lulls": self.faults.lulls, "limited": self.limited}
-            told["asked"] = asked
-            self.figures = {name: counted[name] for name in COUNTS} | judged | told
+            told = {"seconds": seconds, "lulls": self.faults.lulls, "asked": asked}
+            self.figures = counted | judged | told | {"limited": self.limited}
             wrong += complaints(self.figures)
         return fine and bool(judged) and not wrong, "\n".join([words, *wrong])
 
@@ -118,9 +116,8 @@ class Run:
         """Until clients have seen enough of the cache, or it is too late."""
         end = time.monotonic() + GRACE
         while time.monotonic() < end:
-            counted = self.faults.counted.sums()
             seen = {"asked": clients.reads, "acknowledged": clients.writes, "seconds": seconds}
-            if not any(complaints({name: counted[name] for name in COUNTS} | seen)):
+            if not any(complaints(self.faults.counted.sums() | seen)):
                 return
             time.sleep(0.5)
 

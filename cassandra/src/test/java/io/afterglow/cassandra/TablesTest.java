@@ -144,6 +144,14 @@ class TablesTest {
     return Arrays.stream(names).map("sstable /data/"::concat).collect(Collectors.toList());
   }
 
+  /** A table with these SSTables that is watched. */
+  private Tables watching(String... names) {
+    node.sstables = lines(names);
+    Tables tables = new Tables(node, Runnable::run);
+    assertNotNull(tables.cached(TABLE));
+    return tables;
+  }
+
   private void assertKept(boolean kept, Tables tables) {
     Tables.State state = tables.state(tables.all().iterator().next());
     assertEquals(kept, state.same(new Tables.State("schema-1", node.sstables)));
@@ -152,9 +160,7 @@ class TablesTest {
   /** Adding it may fail when it is in place already, and nobody is told then. */
   @Test
   void aTableWithAnSSTableThatNobodyToldOfIsNotKept() {
-    node.sstables = lines("one", "two");
-    Tables tables = new Tables(node, Runnable::run);
-    assertNotNull(tables.cached(TABLE));
+    Tables tables = watching("one", "two");
     assertKept(true, tables);
     node.sstables = lines("one", "two", "three");
     assertKept(false, tables);
@@ -162,9 +168,7 @@ class TablesTest {
 
   @Test
   void aTableIsKeptOverAllThatItsNodeDoesWithItsSSTables() {
-    node.sstables = lines("one", "two");
-    Tables tables = new Tables(node, Runnable::run);
-    assertNotNull(tables.cached(TABLE));
+    Tables tables = watching("one", "two");
     node.listener.came(Arrays.asList("three"));
     node.sstables = lines("one", "three", "two");
     assertKept(true, tables);
@@ -185,9 +189,7 @@ class TablesTest {
   /** An index is built of an SSTable that is in place, and it is compacted meanwhile. */
   @Test
   void whatIsMadeOfAnSSTableIsToldOfOnceThatIs() {
-    node.sstables = lines("one");
-    Tables tables = new Tables(node, Runnable::run);
-    assertNotNull(tables.cached(TABLE));
+    Tables tables = watching("one");
     node.listener.replaced(Arrays.asList("one", "late"), Arrays.asList("both"));
     node.listener.replaced(Arrays.asList("both", "later"), Arrays.asList("all"));
     node.sstables = lines("all");
@@ -214,9 +216,7 @@ class TablesTest {
 
   @Test
   void whatIsMadeOfAnSSTableThatNobodyToldOfIsNotToldOfEither() {
-    node.sstables = lines("one");
-    Tables tables = new Tables(node, Runnable::run);
-    assertNotNull(tables.cached(TABLE));
+    Tables tables = watching("one");
     node.listener.replaced(Arrays.asList("one", "untold"), Arrays.asList("both"));
     node.sstables = lines("both");
     assertKept(false, tables);
