@@ -2,6 +2,8 @@
 //! nobody can write their rows.
 //!
 //! 1. A member says in each PONG for how long the database has answered no read of the map to it.
+//!    With its clock, which is in the PONG too, that is when its last read was by its own clock.
+//!    While this stays the same it has read nothing, however its clock and ours differ.
 //! 2. Each reads the map every T/3, so where all lose the database, their last reads differ by less
 //!    than B. If the last read of one is older than B, this member reads the map itself.
 //! 3. Once that is answered the other is suspected. The database may be back since a moment ago.
@@ -16,10 +18,21 @@ use crate::map::Map;
 
 #[derive(Debug, Default, Clone)]
 pub struct Sight {
-    /// When each last answered a PING, and when its last read of the map was then.
-    told: BTreeMap<Identity, (Time, Time)>,
+    /// What each has said in its last PONG.
+    told: BTreeMap<Identity, Told>,
     /// Who is suspected, and when the read of ours was sent since which it is.
     suspected: BTreeMap<Identity, Time>,
+}
+
+/// What a member has said of the database.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// When we heard it.
+    heard: Time,
+    /// When its last read of the map was.
+    read: Time,
+    /// The same by its own clock.
+    by_its_clock: Time,
 }
 
 /// Whether a PONG that was heard then still says how its sender is.
@@ -28,24 +41,37 @@ fn is_fresh(heard: Time, now: Time, config: &Config) -> bool {
 }
 
 impl Sight {
-    /// A member answered a PING, and the database has not answered it for so long.
-    pub fn answered(&mut self, who: Identity, blind: Time, now: Time, config: &Config) {
-        let read = now.saturating_sub(blind);
-        self.told.insert(who, (now, read));
+    /// A member answered a PING: by its `clock` then, the database has not answered it for `blind`.
+    ///
+    /// A PONG that comes late, or a clock that runs faster than its own, lets the same read seem to
+    /// be later each time. So the earliest time that was reckoned for a read stays: else a suspect
+    /// that has read nothing would clear itself.
+    pub fn answered(
+        &mut self,
+        who: Identity,
+        (blind, clock): (Time, Time),
+        now: Time,
+        config: &Config,
+    ) {
+        let (by_its_clock, reckoned) = (clock.saturating_sub(blind), now.saturating_sub(blind));
+        let before = self.told.get(&who).copied().filter(|told| told.by_its_clock == by_its_clock);
+        let read = before.map_or(reckoned, |told| told.read.min(reckoned));
+        self.told.insert(who, Told { heard: now, read, by_its_clock });
         if self.suspected.get(&who).is_some_and(|since| *since < read + config.blind()) {
+            assert!(before.is_none(), "a suspect is cleared by a read alone");
             self.suspected.remove(&who);
         }
     }
 
     /// When this member's last read of the map was, by its last answer.
     pub fn last_read(&self, who: Identity) -> Option<Time> {
-        self.told.get(&who).map(|(_, read)| *read)
+        self.told.get(&who).map(|told| told.read)
     }
 
     /// Our read of the map that was sent at `sent` was answered.
     pub fn read(&mut self, sent: Time, now: Time, config: &Config) {
-        for (who, (heard, read)) in &self.told {
-            if is_fresh(*heard, now, config) && sent >= read + config.blind() {
+        for (who, told) in &self.told {
+            if is_fresh(told.heard, now, config) && sent >= told.read + config.blind() {
                 self.suspected.entry(*who).or_insert(sent);
             }
         }
@@ -66,10 +92,10 @@ impl Sight {
     /// so that not all read and accuse at one time. `last`: when our last read was sent that was
     /// answered.
     pub fn next_read(&self, rank: Time, last: Time, now: Time, config: &Config) -> Option<Time> {
-        let answers = |(_, (heard, _)): &(&Identity, &(Time, Time))| is_fresh(*heard, now, config);
-        let due = |(who, (_, read)): (&Identity, &(Time, Time))| match self.suspected.get(who) {
+        let answers = |(_, told): &(&Identity, &Told)| is_fresh(told.heard, now, config);
+        let due = |(who, told): (&Identity, &Told)| match self.suspected.get(who) {
             Some(_) => last + config.transaction,
-            None => read + config.blind() + rank * config.rank_step,
+            None => told.read + config.blind() + rank * config.rank_step,
         };
         self.told.iter().filter(answers).map(due).min()
     }
@@ -78,7 +104,7 @@ impl Sight {
     /// still, or have lost the database since. `last`: as above.
     pub fn is_blind(&self, who: Identity, last: Time, now: Time, config: &Config) -> bool {
         let Some(since) = self.suspected.get(&who) else { return false };
-        let Some((heard, read)) = self.told.get(&who) else { return false };
+        let Some(Told { heard, read, .. }) = self.told.get(&who) else { return false };
         let settled = since + config.recovers();
         assert!(*since >= read + config.blind(), "it has read the map since");
         let is_blind = last.min(*heard) >= settled
@@ -107,6 +133,10 @@ mod tests {
         due: Time,
         /// When we last read the map.
         last: Time,
+        /// How fast the other's clock runs, in percent of ours.
+        rate: Time,
+        /// How long its PONGs take.
+        late: Time,
     }
 
     impl Watch {
@@ -118,6 +148,8 @@ mod tests {
                 now: 100 * SECOND,
                 due: 0,
                 last: 0,
+                rate: 100,
+                late: 0,
             };
             watch.pass(100 * SECOND, true, 100 * SECOND);
             watch
@@ -137,7 +169,9 @@ mod tests {
         fn pass(&mut self, until: Time, sees: bool, read: Time) -> Option<Time> {
             let mut first = None;
             while self.now <= until {
-                self.sight.answered(OTHER, self.now - read, self.now, &self.config);
+                let clock = SECOND + self.now * self.rate / 100;
+                let blind = (self.now - read) * self.rate / 100;
+                self.sight.answered(OTHER, (blind, clock), self.now + self.late, &self.config);
                 let wanted = self.sight.next_read(0, self.last, self.now, &self.config);
                 let wanted = wanted.unwrap_or(self.due);
                 if sees && self.now >= self.due.min(wanted) {
@@ -160,6 +194,24 @@ mod tests {
         let config = Config::default();
         let due = 100 * SECOND + config.blind() + config.recovers();
         assert!(blind >= due && blind < due + SECOND, "{blind}");
+    }
+
+    #[test]
+    fn who_has_read_nothing_stays_a_suspect_though_its_clock_is_slow_or_its_pongs_are_late() {
+        for (rate, late) in [(95, 0), (105, 0), (100, SECOND / 3)] {
+            let mut watch = Watch::new();
+            watch.rate = rate;
+            assert_eq!(watch.pass(130 * SECOND, true, 100 * SECOND), None);
+            watch.late = late;
+            let blind = watch.pass(150 * SECOND, true, 100 * SECOND).expect("it is blind");
+            let config = Config::default();
+            let due = 100 * SECOND + (config.blind() + config.recovers()) * 100 / rate.min(100);
+            assert!(blind <= due + SECOND, "{blind} at {rate} %, {late} us late");
+            // It has read the map at last.
+            assert!(watch.is_blind(watch.now));
+            let again = watch.pass(152 * SECOND, true, watch.now);
+            assert!(again.is_none(), "it has read");
+        }
     }
 
     #[test]

@@ -201,7 +201,7 @@ impl Member {
         let of = (envelope.from, envelope.life);
         self.drifts.answered(of, (sent, io.now, clock), self.config.rho);
         self.takeover.answered(envelope.sender(), sent, io.now);
-        self.sight.answered(envelope.sender(), blind, io.now, &self.config);
+        self.sight.answered(envelope.sender(), (blind, clock), io.now, &self.config);
         self.join.answered(envelope.sender(), io.now);
         self.compare_versions(envelope.from, envelope.version, io);
         if promise {
