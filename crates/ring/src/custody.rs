@@ -56,6 +56,9 @@ pub struct Custody {
     /// Shards that are being handed over: the version at which that was said, and to whom.
     leaving: BTreeMap<u16, (u64, MemberId)>,
     unseen: Unseen,
+    /// Rows of earlier epochs were distrusted, and the map was not read since. A move that is heard
+    /// of now may be of before.
+    is_before_distrust: bool,
     /// See [`Config::weak_fills`].
     weak_fills: bool,
     /// The ring that all of this is of, once a map was adopted.
@@ -210,7 +213,7 @@ impl Custody {
             if self.held.insert(number, shard.epoch) == Some(shard.epoch) {
                 continue;
             }
-            if !lost && stays {
+            if !lost && stays && !self.is_before_distrust {
                 self.dirty.begin(number, shard.epoch);
                 self.pulls.insert(number, now + config.pull);
             }
@@ -542,9 +545,19 @@ impl Custody {
 
     /// Rows were forgotten for a reason that no write of the ring has told: those that others still
     /// have of earlier epochs do not count.
+    ///
+    /// The database may have moved a shard to us of which we hear later. Its old owner was put out
+    /// with rows that nothing has forgotten. So no move counts until a read of the map that is sent
+    /// after this is answered, see [`Custody::saw_all_moves`].
     pub fn distrust_older(&mut self) {
+        self.is_before_distrust = true;
         self.dirty = DirtyBits::default();
         self.received.values_mut().for_each(|received| received.state.dirty.clear());
+    }
+
+    /// All moves of before the last [`Custody::distrust_older`] are known.
+    pub fn saw_all_moves(&mut self) {
+        self.is_before_distrust = false;
     }
 
     /// No fill that is under way may be installed.

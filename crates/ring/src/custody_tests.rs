@@ -484,6 +484,27 @@ fn no_row_counts_over_an_epoch_in_which_an_earlier_process_may_have_granted_writ
     assert!(!counts(&next), "an earlier process of the member was in these maps");
 }
 
+/// A silent member is put out. Before the taker hears that it has the shard, nobody caches, others
+/// write past the ring, and it caches again. The old owner comes back with its rows of before.
+#[test]
+fn no_row_counts_over_a_move_that_may_be_of_before_the_distrust() {
+    let (config, first, moved) = (beside_rows(), map(), moved());
+    for (sees, counts) in [(false, false), (true, true)] {
+        let mut new = Custody { begun: true, ..Custody::default() };
+        adopt(&mut new, &first, None, NEW, &config);
+        new.distrust_older();
+        if sees {
+            new.saw_all_moves();
+        }
+        adopt(&mut new, &moved, Some(&first), NEW, &config);
+        assert_eq!(new.may_install_pulled(&moved, NEW, older(1)).is_some(), counts);
+        assert_eq!(new.carried(&moved, NEW, TOKEN, 0).is_some(), counts);
+        new.saw_all_moves();
+        adopt(&mut new, &moved.next(), Some(&moved), NEW, &config);
+        assert_eq!(new.may_install_pulled(&moved, NEW, older(1)).is_some(), counts);
+    }
+}
+
 /// An application that makes each of its rows with `uuid()` would be cold after every move and
 /// every return.
 #[test]

@@ -8,11 +8,15 @@
 //! one of unknown outcome, in a row, makes the next wait twice as long since it was sent. The wait
 //! ends at the time after which an answer counts as missing: a silent database is asked as often.
 //! A newer map ends the row too: the database changes it for somebody.
+//!
+//! One that has told the database of other settings may have been applied, though no map that we
+//! know shows it. So what each said of them is kept until a map shows which was applied.
 
 use std::sync::Arc;
 
 use crate::config::{Config, Time};
-use crate::map::Map;
+use crate::identity::MemberId;
+use crate::map::{Map, Setting};
 
 /// Between the first of unknown outcome and the next.
 const FIRST_WAIT: Time = 50_000;
@@ -27,6 +31,8 @@ pub struct Transactions {
     failed: u32,
     /// When the last was sent.
     sent: Time,
+    /// The settings of this member by those that were to make newer versions than it knows.
+    said: Vec<(u64, Vec<Setting>)>,
 }
 
 #[derive(Debug, Clone)]
@@ -54,12 +60,24 @@ impl Transactions {
         now < self.sent + wait
     }
 
-    /// Begins one that makes `map` of the version before it; its number.
-    pub fn begin(&mut self, map: Arc<Map>, now: Time) -> u64 {
+    /// Begins one of this member, which makes `map` of the version before it; its number.
+    pub fn begin(&mut self, map: Arc<Map>, me: MemberId, now: Time) -> u64 {
         self.next += 1;
         self.sent = now;
+        if let Some(entry) = map.entry(me) {
+            let said = (map.version, entry.profile.settings.clone());
+            if !self.said.contains(&said) {
+                self.said.push(said);
+            }
+        }
         self.under_way = Some(UnderWay { id: self.next, map, sent: now });
         self.next
+    }
+
+    /// Whether the map in the database may show other settings of this member than these, by what
+    /// it said itself.
+    pub fn may_say_others(&self, ours: &[Setting]) -> bool {
+        self.said.iter().any(|(_, said)| said != ours)
     }
 
     /// An answer: the map that the transaction was to make, if it is the one under way.
@@ -87,6 +105,7 @@ impl Transactions {
     /// A newer map: whatever was to change an older version cannot apply any more.
     pub fn adopted(&mut self, map: &Map) {
         self.failed = 0;
+        self.said.retain(|(version, _)| *version > map.version);
         if self.unsettled.is_some_and(|version| map.version > version) {
             self.unsettled = None;
         }
@@ -96,6 +115,30 @@ impl Transactions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Incarnation;
+    use crate::map::Profile;
+
+    #[test]
+    fn what_was_said_of_our_settings_counts_until_a_map_of_that_version_is_known() {
+        let mut transactions = Transactions::default();
+        let settings = |value: &str| vec![Setting { name: "policy".into(), value: value.into() }];
+        let saying = |version, value| {
+            let mut map = Map { version, ..Map::empty(1) };
+            let profile = Profile { settings: settings(value), ..Profile::default() };
+            map.put(MemberId(1), Incarnation(1), profile);
+            Arc::new(map)
+        };
+        for (version, value) in [(4, "off"), (4, "on"), (5, "on")] {
+            transactions.begin(saying(version, value), MemberId(1), 0);
+        }
+        transactions.begin(saying(5, "strange"), MemberId(2), 0);
+        assert!(transactions.may_say_others(&settings("on")));
+        transactions.adopted(&saying(3, "on"));
+        assert!(transactions.may_say_others(&settings("on")), "the fourth may be applied");
+        transactions.adopted(&saying(4, "off"));
+        assert!(!transactions.may_say_others(&settings("on")), "it shows them by itself");
+        assert!(transactions.may_say_others(&settings("off")));
+    }
 
     /// Another member has made the map, so the reason may be gone.
     #[test]
@@ -103,7 +146,7 @@ mod tests {
         let (config, mut transactions) = (Config::default(), Transactions::default());
         let next = Arc::new(Map::empty(1).next());
         for now in 0..9 {
-            let id = transactions.begin(next.clone(), now);
+            let id = transactions.begin(next.clone(), MemberId(1), now);
             let ours = transactions.answered(id).expect("it is under way");
             transactions.unknown(&ours);
         }

@@ -71,6 +71,9 @@ impl Member {
         let read = map.version;
         self.join.read(read == 0, io.now);
         self.adopt(map.clone(), io);
+        if id > self.reads.before_distrust {
+            self.custody.saw_all_moves();
+        }
         self.compare(&map, sent);
         let is_ours = self.version() == read && self.reads.loss.is_none();
         if self.active_me().is_some() && is_ours {

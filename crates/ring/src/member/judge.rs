@@ -45,10 +45,15 @@ impl Member {
             _ => self.judge_as_joiner(&map, io),
         };
         if let Some(next) = next {
-            let next = Arc::new(next);
-            let id = self.transactions.begin(next.clone(), io.now);
-            io.actions.push(Action::Transact { id, map: next });
+            self.transact(next, io);
         }
+    }
+
+    /// Asks the database to make this map of the version before it.
+    pub(super) fn transact(&mut self, next: Map, io: &mut Io<'_>) {
+        let next = Arc::new(next);
+        let id = self.transactions.begin(next.clone(), self.id, io.now);
+        io.actions.push(Action::Transact { id, map: next });
     }
 
     fn judge_as_joiner(&mut self, map: &Map, io: &mut Io<'_>) -> Option<Map> {

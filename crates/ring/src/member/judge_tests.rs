@@ -305,7 +305,7 @@ impl Alone {
     }
 
     /// From which epochs on its rows count.
-    fn counts(&self) -> [bool; 2] {
+    pub(in crate::member) fn counts(&self) -> [bool; 2] {
         [1, 2].map(|epoch| {
             let row = OlderRow { token: TOKEN, epoch, absent: 0 };
             self.member.counts_still(row)

@@ -19,6 +19,8 @@ mod judge;
 mod receive;
 mod report;
 mod serve;
+#[cfg(test)]
+mod settings_tests;
 
 pub use self::report::{MoveStep, PeerLease, RingReport, ShardMove};
 
@@ -123,6 +125,8 @@ struct Accusation {
 struct MapReads {
     next: u64,
     under_way: Option<(u64, Time)>,
+    /// The last one that was sent before rows of earlier epochs were distrusted.
+    before_distrust: u64,
     /// When to read again.
     due: Time,
     /// The last one was refused.
@@ -272,7 +276,7 @@ impl Member {
     /// and no fill is installed that is under way.
     pub fn set_settings(&mut self, settings: Vec<Setting>) {
         self.profile.settings = settings;
-        self.custody.distrust_older();
+        self.distrust_older();
         self.custody.overtake_fills();
     }
 
@@ -288,8 +292,16 @@ impl Member {
     }
 
     /// Whether it has the ring's settings. Callers that cache must not while it has not.
+    ///
+    /// A change of its own may be in the database although no answer has come. Who looks there sees
+    /// that this member does not cache, and may write past the ring. So what it knows of the map
+    /// says nothing until it shows that change, or another one in its place.
     #[must_use]
     pub fn agreement(&self) -> Agreement {
+        if self.transactions.may_say_others(&self.profile.settings) {
+            coverage_mark!(OwnChangeUnsettled);
+            return Agreement::Unknown;
+        }
         agreement(self.map.as_deref(), self.id, &self.profile.settings)
     }
 
@@ -423,9 +435,7 @@ impl Member {
     pub fn move_on(&mut self, io: &mut Io<'_>) {
         let Some(map) = self.map.clone().filter(|_| self.active_me().is_some()) else { return };
         if !self.transactions.is_busy() && self.reads.loss.is_none() {
-            let next = Arc::new(map.next());
-            let id = self.transactions.begin(next.clone(), io.now);
-            io.actions.push(Action::Transact { id, map: next });
+            self.transact(map.next(), io);
         }
     }
 

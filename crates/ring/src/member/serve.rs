@@ -66,6 +66,7 @@ impl Member {
     /// Rows were forgotten for a reason that no write of the ring has told. Those of earlier epochs
     /// do not count any more.
     pub fn distrust_older(&mut self) {
+        self.reads.before_distrust = self.reads.next;
         self.custody.distrust_older();
     }
 

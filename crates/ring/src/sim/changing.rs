@@ -25,7 +25,7 @@ pub fn changing(seed: u64) -> Plan {
     }
     let tokens = (0..random.between(2, 4)).map(|_| random.next() as i64).collect();
     let noise = random.permille(300);
-    let rates = Rates {
+    let mut rates = Rates {
         lost: if noise { random.below(20) } else { 0 },
         doubled: if noise { random.below(60) } else { 0 },
         late: if noise { random.below(40) } else { 0 },
@@ -36,13 +36,19 @@ pub fn changing(seed: u64) -> Plan {
         writes: if grows { random.pick(&[0, 2, 10]) } else { random.pick(&[5, 30, 100]) },
         ..Rates::default()
     };
-    let mut script = Script { random, at: 2_500 * MS, members, faults: Vec::new() };
+    // Drawn apart, so that runs without it are those of before.
+    let apart = SimRandom::new(seed ^ 0x51_0d);
+    let mut script = Script { random, apart, at: 2_500 * MS, members, faults: Vec::new() };
+    let slow = !grows && script.apart.permille(150);
     let scenes = script.random.between(1, 2);
     let grown = script.random.below(scenes);
     for scene in 0..scenes {
-        if grows && scene == grown { script.more_replicas() } else { script.off_and_on() }
+        if grows && scene == grown { script.more_replicas() } else { script.off_and_on(slow) }
     }
     let Script { at: heal, faults, mut random, .. } = script;
+    if slow {
+        rates.transaction = 300;
+    }
     let judged = random.permille(150);
     let calm = config.stretched(config.confirm) + config.stretched(config.hold) + 7_000 * MS;
     let end = heal + if judged { calm } else { 200 * MS };
@@ -67,6 +73,7 @@ pub fn changing(seed: u64) -> Plan {
 
 struct Script {
     random: SimRandom,
+    apart: SimRandom,
     at: Time,
     members: usize,
     faults: Vec<(Time, Fault)>,
@@ -108,8 +115,9 @@ impl Script {
     }
 
     /// The operator turns caching off, others write past the ring, and caching is on again. A
-    /// member may be away meanwhile, a shard may move, and others may die.
-    fn off_and_on(&mut self) {
+    /// member may be away meanwhile, a shard may move, and others may die. Where all is `slow`, the
+    /// others hear only then that they have its shards.
+    fn off_and_on(&mut self, slow: bool) {
         self.faults.push((self.at, Fault::Cast { row: 0 }));
         if self.random.permille(200) {
             return self.off_and_on_during_a_fill();
@@ -128,6 +136,11 @@ impl Script {
         } else {
             let to = self.anyone();
             self.after(200, on, Fault::Move { to, row: 0 });
+        }
+        for node in 0..self.members * usize::from(slow) {
+            let from = self.apart.between(off, on);
+            let time = (on + 1_000 - from) * MS;
+            self.faults.push((self.at + from * MS, Fault::SlowMap { node, time }));
         }
         let spread = self.random.pick(&[50, 300, 1_500]) * MS;
         self.after(off, off, Fault::Policy { caches: false, spread });

@@ -45,6 +45,7 @@ paths![
     PermitCame,
     PermitCameBefore,
     OlderMapFound,
+    OwnChangeUnsettled,
     PermitExpired,
     PermitsGoBack,
     PullUnanswered,

@@ -1,0 +1,44 @@
+//! Settings that change and change back while the map's changes are on their way.
+
+use std::sync::Arc;
+
+use super::alone::{Alone, ME, OTHER, TICK, map, profile};
+use super::*;
+
+#[test]
+fn no_row_counts_over_a_move_of_before_a_change_of_the_settings_that_is_heard_of_after_it() {
+    for (reads, counts) in [(false, [false, false]), (true, [false, true])] {
+        let mut before = map(&[(OTHER, "a"), (ME, "a")]);
+        before.give(0, Some(OTHER));
+        let mut member = Alone::new("a", before);
+        member.run(4 * TICK);
+        member.member.set_settings(profile("b").settings);
+        member.member.set_settings(profile("a").settings);
+        if reads {
+            member.run(member.member.config.confirm / 3);
+        }
+        let mut next = member.map.next();
+        next.give(0, Some(ME));
+        member.map = Arc::new(next);
+        member.say(OTHER, Message::MapIs(member.map.clone()));
+        assert_eq!(member.counts(), counts);
+    }
+}
+
+/// The answer to its transaction that says "off" is lost. Its operator says "on" again. Whoever
+/// looks into the database sees that it caches nothing.
+#[test]
+fn who_may_have_said_that_it_caches_nothing_does_not_cache() {
+    let mut member = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+    member.run(4 * TICK);
+    assert_eq!(member.member.agreement(), Agreement::Same);
+    member.refuses = true;
+    member.member.set_settings(profile("b").settings);
+    member.run(4 * TICK);
+    member.member.set_settings(profile("a").settings);
+    assert_eq!(member.member.agreement(), Agreement::Unknown);
+    member.refuses = false;
+    member.run(2 * Config::default().transaction);
+    assert_eq!(member.member.agreement(), Agreement::Same, "the map has moved on");
+    assert_eq!(member.map.entry(ME).unwrap().profile.settings, profile("a").settings);
+}
