@@ -63,7 +63,12 @@ impl Member {
     pub fn map_read(&mut self, id: u64, map: Option<Arc<Map>>, io: &mut Io<'_>) {
         let Some((_, sent)) = self.reads.under_way.take_if(|(i, _)| *i == id) else { return };
         let often = if self.is_active() { self.config.confirm / 3 } else { self.config.silence };
-        self.reads.due = sent + if map.is_some() { often } else { self.config.retry };
+        let is_before_distrust = id <= self.reads.before_distrust;
+        self.reads.due = match map {
+            Some(_) if is_before_distrust => io.now,
+            Some(_) => sent + often,
+            None => sent + self.config.retry,
+        };
         self.reads.failed = map.is_none();
         let Some(map) = map else { return self.sight.failed() };
         self.reads.answered = Some(sent);
@@ -71,7 +76,7 @@ impl Member {
         let read = map.version;
         self.join.read(read == 0, io.now);
         self.adopt(map.clone(), io);
-        if id > self.reads.before_distrust {
+        if !is_before_distrust {
             self.custody.saw_all_moves();
         }
         self.compare(&map, sent);

@@ -64,9 +64,10 @@ impl Member {
     }
 
     /// Rows were forgotten for a reason that no write of the ring has told. Those of earlier epochs
-    /// do not count any more.
+    /// do not count any more. The map is read soon: until then moves bring no rows.
     pub fn distrust_older(&mut self) {
         self.reads.before_distrust = self.reads.next;
+        self.reads.due = 0;
         self.custody.distrust_older();
     }
 

@@ -15,7 +15,7 @@ fn no_row_counts_over_a_move_of_before_a_change_of_the_settings_that_is_heard_of
         member.member.set_settings(profile("b").settings);
         member.member.set_settings(profile("a").settings);
         if reads {
-            member.run(member.member.config.confirm / 3);
+            member.run(2 * TICK);
         }
         let mut next = member.map.next();
         next.give(0, Some(ME));
