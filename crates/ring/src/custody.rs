@@ -257,7 +257,8 @@ impl Custody {
         rows.drop_all();
         let (gates, permits) = (take(&mut self.gates), take(&mut self.permits));
         let (ring, weak_fills) = (self.ring, self.weak_fills);
-        *self = Self { gates, permits, ring, weak_fills, ..Self::default() };
+        let is_before_distrust = self.is_before_distrust;
+        *self = Self { gates, permits, ring, weak_fills, is_before_distrust, ..Self::default() };
     }
 
     /// A ring is about to be founded after another one, whose writes may still be applied.
@@ -553,6 +554,11 @@ impl Custody {
         self.is_before_distrust = true;
         self.dirty = DirtyBits::default();
         self.received.values_mut().for_each(|received| received.state.dirty.clear());
+    }
+
+    /// Whether a move that is heard of now may be of before the last [`Custody::distrust_older`].
+    pub fn is_before_distrust(&self) -> bool {
+        self.is_before_distrust
     }
 
     /// All moves of before the last [`Custody::distrust_older`] are known.

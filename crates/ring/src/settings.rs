@@ -53,9 +53,14 @@ pub fn differences(ours: &[Setting], theirs: &[Setting]) -> Vec<Difference> {
 }
 
 /// Whether an instance with these settings has those of its ring.
+///
+/// Its own entry counts as the eldest's does. While it says others, anybody may rely on it who
+/// looks into the map: so on that this member caches nothing.
 pub fn agreement(map: Option<&Map>, me: MemberId, ours: &[Setting]) -> Agreement {
     let Some(map) = map else { return Agreement::Unknown };
+    let says_others = map.entry(me).is_some_and(|entry| entry.profile.settings != ours);
     match map.eldest() {
+        Some(eldest) if eldest.profile.settings == ours && says_others => Agreement::Unknown,
         Some(eldest) if eldest.profile.settings == ours => Agreement::Same,
         // The others know of our earlier ones.
         Some(eldest) if eldest.identity.id == me => Agreement::Unknown,
@@ -98,6 +103,7 @@ mod tests {
         assert_eq!(of(&map, 5, "b"), Agreement::Unknown, "the map does not have them yet");
         assert_eq!(of(&map, 1, "b"), Agreement::Differs(MemberId(5)));
         assert_eq!(of(&map, 2, "a"), Agreement::Same);
+        assert_eq!(of(&map, 1, "a"), Agreement::Unknown, "the map says it has others");
         assert!(fits(&map, MemberId(9), &settings("a")));
         assert!(!fits(&map, MemberId(9), &settings("b")));
         assert!(!fits(&map, MemberId(5), &settings("a")), "the eldest of the others counts");

@@ -44,6 +44,7 @@ impl Member {
             self.stable_since = io.now;
             self.fills_up = false;
         }
+        self.settings_shown(&map);
         self.promises.adopted(&map);
         self.transactions.adopted(&map);
         self.takeover.adopted(&map, me, io.now);
@@ -59,6 +60,15 @@ impl Member {
             self.next_ping = io.now;
         }
         self.advance_writes(io);
+    }
+
+    /// A map that shows new settings of ours for the first time. The one before said others, on
+    /// which somebody may have relied until now.
+    fn settings_shown(&mut self, map: &Map) {
+        let shows = |map: &Map| Some(map.entry(self.id)?.profile.settings == self.profile.settings);
+        if self.map.as_deref().and_then(shows) == Some(false) && shows(map) == Some(true) {
+            self.distrust_older();
+        }
     }
 
     pub(super) fn reckon(&mut self) {

@@ -47,28 +47,39 @@ impl Member {
         let wanted = rank
             .zip(self.reads.answered)
             .and_then(|(rank, last)| self.sight.next_read(rank, last, io.now, &self.config));
-        let due = match wanted {
+        let due = match wanted.into_iter().chain(self.read_for_moves(rank, io.now)).min() {
             Some(wanted) if !self.reads.failed => self.reads.due.min(wanted),
             _ => self.reads.due,
         };
-        if self.reads.under_way.is_some() || io.now < due {
+        if self.reads.under_way.is_some() || io.now < due.max(self.reads.not_before) {
             return;
+        }
+        if self.reads.distrusting.is_some() {
+            self.reads.for_moves = Some(io.now);
         }
         self.reads.next += 1;
         self.reads.under_way = Some((self.reads.next, io.now));
         io.actions.push(Action::ReadMap { id: self.reads.next });
     }
 
+    /// When to read the map so that moves bring rows again, after those of before were distrusted.
+    /// Where it is distrusted again and again, the map is not read each time. What all members hear
+    /// of has them read one after the other.
+    fn read_for_moves(&mut self, rank: Option<Time>, now: Time) -> Option<Time> {
+        if !self.custody.is_before_distrust() {
+            return None;
+        }
+        let since = *self.reads.distrusting.get_or_insert(now);
+        let again = self.reads.for_moves.map(|sent| sent + self.config.transaction);
+        let in_turn = since + rank.unwrap_or_default() * self.config.rank_step;
+        Some(again.map_or(in_turn, |again| again.max(in_turn)))
+    }
+
     /// The answer to a read of the map; `None` where the database had none to give.
     pub fn map_read(&mut self, id: u64, map: Option<Arc<Map>>, io: &mut Io<'_>) {
         let Some((_, sent)) = self.reads.under_way.take_if(|(i, _)| *i == id) else { return };
         let often = if self.is_active() { self.config.confirm / 3 } else { self.config.silence };
-        let is_before_distrust = id <= self.reads.before_distrust;
-        self.reads.due = match map {
-            Some(_) if is_before_distrust => io.now,
-            Some(_) => sent + often,
-            None => sent + self.config.retry,
-        };
+        self.reads.due = sent + if map.is_some() { often } else { self.config.retry };
         self.reads.failed = map.is_none();
         let Some(map) = map else { return self.sight.failed() };
         self.reads.answered = Some(sent);
@@ -76,8 +87,9 @@ impl Member {
         let read = map.version;
         self.join.read(read == 0, io.now);
         self.adopt(map.clone(), io);
-        if !is_before_distrust {
+        if id > self.reads.before_distrust {
             self.custody.saw_all_moves();
+            self.reads.distrusting = None;
         }
         self.compare(&map, sent);
         let is_ours = self.version() == read && self.reads.loss.is_none();
@@ -100,7 +112,8 @@ impl Member {
         self.lease.refute();
         self.reckon();
         self.reads.under_way = None;
-        self.reads.due = io.now + if is_gone { self.config.retry } else { 0 };
+        self.reads.not_before = io.now + if is_gone { self.config.retry } else { 0 };
+        self.reads.due = self.reads.not_before;
     }
 
     /// Compares ours, the newest that we know, with what a read found that was sent then. Whoever

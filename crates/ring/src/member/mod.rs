@@ -127,8 +127,14 @@ struct MapReads {
     under_way: Option<(u64, Time)>,
     /// The last one that was sent before rows of earlier epochs were distrusted.
     before_distrust: u64,
+    /// Since when moves bring no rows, until one that was sent later is answered.
+    distrusting: Option<Time>,
+    /// When the last was sent while they brought none.
+    for_moves: Option<Time>,
     /// When to read again.
     due: Time,
+    /// None is sent before, whatever is due.
+    not_before: Time,
     /// The last one was refused.
     failed: bool,
     /// When the last was sent that was answered.

@@ -67,7 +67,6 @@ impl Member {
     /// do not count any more. The map is read soon: until then moves bring no rows.
     pub fn distrust_older(&mut self) {
         self.reads.before_distrust = self.reads.next;
-        self.reads.due = 0;
         self.custody.distrust_older();
     }
 

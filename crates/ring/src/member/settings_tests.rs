@@ -15,7 +15,7 @@ fn no_row_counts_over_a_move_of_before_a_change_of_the_settings_that_is_heard_of
         member.member.set_settings(profile("b").settings);
         member.member.set_settings(profile("a").settings);
         if reads {
-            member.run(2 * TICK);
+            member.run(4 * TICK);
         }
         let mut next = member.map.next();
         next.give(0, Some(ME));
@@ -41,4 +41,37 @@ fn who_may_have_said_that_it_caches_nothing_does_not_cache() {
     member.run(2 * Config::default().transaction);
     assert_eq!(member.member.agreement(), Agreement::Same, "the map has moved on");
     assert_eq!(member.map.entry(ME).unwrap().profile.settings, profile("a").settings);
+}
+
+/// Each write that drops more than it names has rows distrusted. The map is not read as often.
+#[test]
+fn the_map_is_read_soon_after_rows_are_distrusted_and_not_ever_again() {
+    let mut member = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+    member.run(4 * TICK);
+    let before = member.member.reads.next;
+    member.member.distrust_older();
+    member.run(4 * TICK);
+    assert_eq!(member.member.reads.next, before + 1);
+    assert!(!member.member.custody().is_before_distrust());
+    let ticks = 10 * member.member.config.transaction / TICK;
+    for _ in 0..ticks {
+        member.member.distrust_older();
+        member.run(TICK);
+    }
+    let reads = member.member.reads.next - before;
+    assert!((10..=12).contains(&reads), "{reads} reads in ten times a transaction's");
+}
+
+/// Nodes that lag behind may show a table that is gone for a moment still.
+#[test]
+fn a_map_that_is_gone_is_read_no_sooner_because_rows_are_distrusted() {
+    let mut member = Alone::new("a", map(&[(OTHER, "a"), (ME, "a")]));
+    member.run(4 * TICK);
+    member.act(|member, io| member.doubt_map(true, io));
+    member.member.distrust_older();
+    let (before, from) = (member.member.reads.next, member.now);
+    while member.member.reads.next == before {
+        member.run(TICK);
+    }
+    assert!(member.now >= from + member.member.config.retry);
 }

@@ -159,9 +159,11 @@ impl World {
             if let Some(member) = member {
                 member.weaken(io.now);
                 member.distrust_older();
-                member.set_schema(SchemaVersion(schema));
+                member.set_schema(SchemaVersion::default());
             }
         });
+        let (life, reads) = (self.nodes[at].life, self.random.below(1_500) * MS);
+        self.queue.push(self.now + reads, Event::Input(at, Some(life), Input::Noted(schema)));
         let rows = &mut self.nodes[at].rows;
         rows.rows.clear();
         rows.weak_until = rows.now + hold;

@@ -32,6 +32,8 @@ pub enum Input {
     Policy(bool),
     /// The schema has changed, up to this version.
     Heard(u128),
+    /// It has read the schema of this version.
+    Noted(u128),
     /// The map's table was dropped or made anew; it may be gone.
     Doubt(bool),
 }

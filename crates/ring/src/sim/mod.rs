@@ -40,6 +40,7 @@ mod random;
 mod refusal;
 mod scenes;
 mod seeds;
+mod slowing;
 mod stopping;
 mod traps;
 mod wild;

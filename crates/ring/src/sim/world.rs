@@ -350,7 +350,13 @@ impl World {
                 Input::Refuse => member.refuse_waiting(0, io),
                 Input::Want(shard) => member.want(shard, io),
                 Input::MoveOn => member.move_on(io),
-                Input::Doubt(is_gone) => member.doubt_map(is_gone, io),
+                Input::Noted(schema) => member.set_schema(SchemaVersion(schema)),
+                Input::Doubt(is_gone) => {
+                    member.doubt_map(is_gone, io);
+                    if is_gone {
+                        member.distrust_older();
+                    }
+                }
                 Input::Policy(_) | Input::Heard(_) => {}
             }
         });

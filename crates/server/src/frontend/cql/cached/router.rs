@@ -99,6 +99,7 @@ impl Router for CachedRouter {
 
     fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore) {
         self.shared.note_schema_change(schema.generation());
+        self.shared.schema_goes_on();
         schema_change::doubt_map(&self.shared, change);
         if change.change != "UPDATED" {
             let count = |table| {

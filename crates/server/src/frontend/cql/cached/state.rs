@@ -8,6 +8,7 @@ use std::time::Duration;
 use afterglow_cql::schema::Schema;
 use afterglow_engine::device::{AlignedBuf, DeviceId, DeviceSet};
 use afterglow_engine::{FlashRead, Hit, Lookup};
+use afterglow_ring::SchemaVersion;
 use afterglow_rowcache::entry::Row;
 use afterglow_rowcache::gate::Ticket;
 use afterglow_rowcache::install::{Installed, ReturnedFill};
@@ -139,6 +140,16 @@ impl CachedState {
     pub(super) fn distrust_older(&self) {
         if let Some(ring) = self.ring.get() {
             ring.distrust_older();
+        }
+    }
+
+    /// A change of the schema was heard of, whose version is not known yet. In a ring, an owner
+    /// that still names the version of before has not heard of it: its shards are not to be
+    /// believed.
+    pub(super) fn schema_goes_on(&self) {
+        *self.schema_version.write() = None;
+        if let Some(ring) = self.ring.get() {
+            ring.with(|member, _| member.set_schema(SchemaVersion::default()));
         }
     }
 
