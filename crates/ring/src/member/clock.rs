@@ -71,7 +71,7 @@ impl Member {
         }
         let since = *self.reads.distrusting.get_or_insert(now);
         let again = self.reads.for_moves.map(|sent| sent + self.config.transaction);
-        let in_turn = since + rank.unwrap_or_default() * self.config.rank_step;
+        let in_turn = since + rank.unwrap_or_default() * self.config.rank_step / 8;
         Some(again.map_or(in_turn, |again| again.max(in_turn)))
     }
 
