@@ -16,7 +16,7 @@ use crate::frontend::cql::cluster::control;
 use crate::frontend::cql::cluster::events::Cluster;
 use crate::frontend::cql::cluster::login::Users;
 use crate::frontend::cql::cluster::nodes::{Addresses, TopologyStore};
-use crate::frontend::cql::cluster::schema::SchemaStore;
+use crate::frontend::cql::cluster::schema_store::SchemaStore;
 use crate::frontend::cql::reactor_state::CqlReactorState;
 use crate::frontend::cql::ring_view::shown::{RingSettings, ShownRing};
 use crate::frontend::cql::router::Router;

@@ -35,7 +35,7 @@ pub use self::cluster::login::{Login, User};
 pub use self::cluster::nodes::NodeId;
 pub use self::cluster::permissions::{May, PermissionCache};
 pub use self::cluster::rows::{Fetched, FetchedRow, refusal};
-pub use self::cluster::schema::SchemaStore;
+pub use self::cluster::schema_store::{ChangeNumber, SchemaStore, SeenVersion};
 pub use self::cluster::trial::{read_schema_of, try_database};
 pub use self::front_end::{CqlFrontEnd, CqlFrontEndConfig, USER_IDLE};
 pub use self::reactor_state::CqlReactorState;

@@ -11,7 +11,7 @@ use afterglow_cql::schema::Schema;
 
 use crate::frontend::cql::client::request::{Operation, Request};
 use crate::frontend::cql::cluster::events::{ClusterListener, ControlState};
-use crate::frontend::cql::cluster::schema::SchemaStore;
+use crate::frontend::cql::cluster::schema_store::{SchemaStore, SeenVersion};
 use crate::metrics::Path;
 
 /// What is left to do for a request, to be run as a task of its own.
@@ -52,10 +52,9 @@ pub trait Router: Send + Sync + 'static {
     }
 
     /// There is a control connection again, and this is what it has read. Changes that came before
-    /// were not told, perhaps. `version`: the `schema_version` of the node before that, equal only
-    /// for equal schemas.
-    fn schema_found(&self, found: &Schema, version: Option<String>) {
-        let _ = (found, version);
+    /// were not told, perhaps. `seen`: the version of the node before that.
+    fn schema_found(&self, found: &Schema, seen: SeenVersion) {
+        let _ = (found, seen);
     }
 
     /// Whether changes of the schema are heard of. When they are no longer, everything cached is in
@@ -81,8 +80,8 @@ impl ClusterListener for Arc<dyn Router> {
         Router::schema_read(&**self, before, now);
     }
 
-    fn schema_found(&self, found: &Schema, version: Option<String>) {
-        Router::schema_found(&**self, found, version);
+    fn schema_found(&self, found: &Schema, seen: SeenVersion) {
+        Router::schema_found(&**self, found, seen);
     }
 
     fn control(&self, state: ControlState) {

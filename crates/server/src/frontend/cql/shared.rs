@@ -20,7 +20,7 @@ use crate::frontend::cql::cluster::events::{Cluster, ClusterListener};
 use crate::frontend::cql::cluster::first::{LeftNodes, first};
 use crate::frontend::cql::cluster::login::{Login, Users};
 use crate::frontend::cql::cluster::nodes::{Addresses, NodeId, TopologyStore};
-use crate::frontend::cql::cluster::schema::SchemaStore;
+use crate::frontend::cql::cluster::schema_store::SchemaStore;
 use crate::frontend::cql::cluster::system_tables::DatabaseTables;
 use crate::frontend::cql::ring_view::shown::{RingSettings, ShownRing};
 use crate::frontend::cql::statements::prepared::PreparedStore;

@@ -26,6 +26,7 @@ mod changed_table;
 mod fill;
 mod fill_nodes;
 mod fill_result;
+mod heard_schema;
 mod in_vain;
 mod invalidate;
 mod keeper;

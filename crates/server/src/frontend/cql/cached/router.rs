@@ -12,7 +12,9 @@ use afterglow_rowcache::noted_tables::NotedTables;
 use afterglow_rowcache::unit::Units;
 use afterglow_rowcache::write_scope::WriteScope;
 
-use super::super::{ControlState, Later, Operation, Request, Router, SchemaStore, pass_path};
+use super::super::{
+    ControlState, Later, Operation, Request, Router, SchemaStore, SeenVersion, pass_path,
+};
 use super::RowCache;
 use super::state::{CachedState, FillRules};
 use super::weak_writes::WeakWrites;
@@ -99,7 +101,7 @@ impl Router for CachedRouter {
 
     fn schema_changed(&self, change: &SchemaChange<'_>, schema: &SchemaStore) {
         self.shared.note_schema_change(schema.generation());
-        self.shared.schema_goes_on();
+        self.shared.schema_goes_on(None);
         schema_change::doubt_map(&self.shared, change);
         if change.change != "UPDATED" {
             let count = |table| {
@@ -153,11 +155,11 @@ impl Router for CachedRouter {
         schema_change::tell_of_remade(&self.shared, before, now);
     }
 
-    fn schema_found(&self, found: &Schema, version: Option<String>) {
+    fn schema_found(&self, found: &Schema, seen: SeenVersion) {
         let found = Arc::new(found.clone());
         let before = self.shared.found.lock().replace(found.clone());
-        let version_before =
-            std::mem::replace(&mut *self.shared.schema_version.write(), version.clone());
+        let version = seen.version.clone();
+        let version_before = self.shared.heard_schema.note(seen);
         // Equal versions prove that nothing has changed that was not told.
         let is_same = version.is_some() && version_before == version;
         if let Some(before) = before.filter(|_| !is_same) {
@@ -191,9 +193,7 @@ impl Router for CachedRouter {
                 self.shared.cache.suspend(false);
                 self.shared.hears_changes.store(true, Ordering::Release);
             }
-            ControlState::Current { schema_version } => {
-                *self.shared.schema_version.write() = schema_version;
-            }
+            ControlState::Current { seen } => drop(self.shared.heard_schema.note(seen)),
             ControlState::Guarded => {
                 self.shared.hears_changes.store(false, Ordering::Release);
                 self.shared.guard();

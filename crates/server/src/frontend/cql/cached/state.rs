@@ -25,12 +25,14 @@ use super::RowCache;
 use super::changed_table::ChangedTable;
 use super::fill::FillStatements;
 use super::fill_result::{FillResult, FillWaiter};
+use super::heard_schema::HeardSchema;
 use super::newest::Newest;
 use super::ring::Ring;
 use super::under_way::UnderWay;
 use super::unheard::Unheard;
 use super::weak_writes::WeakWrites;
 use crate::config::FillHedge;
+use crate::frontend::cql::ChangeNumber;
 use crate::metrics::{FrontEndMetrics, MissReason};
 use crate::reactor::{FlashFile, read_flash};
 
@@ -84,8 +86,8 @@ pub(super) struct CachedState {
     pub(super) data_center: RwLock<Option<String>>,
     /// Name of the cluster that we talk to.
     pub(super) cluster: RwLock<Option<String>>,
-    /// `schema_version` when the control connection was last there.
-    pub(super) schema_version: RwLock<Option<String>>,
+    /// Up to where changes of the schema have been heard of.
+    pub(super) heard_schema: HeardSchema,
     /// The schema as the last control connection found it. All that has changed since was told, or
     /// shows when it is compared with what the next one finds.
     pub(super) found: Mutex<Option<Arc<Schema>>>,
@@ -143,11 +145,17 @@ impl CachedState {
         }
     }
 
-    /// A change of the schema was heard of, whose version is not known yet. In a ring, an owner
-    /// that still names the version of before has not heard of it: its shards are not to be
-    /// believed.
-    pub(super) fn schema_goes_on(&self) {
-        *self.schema_version.write() = None;
+    /// A change of the schema was heard of, by the answer to `change` or by an event, and its
+    /// version is not known yet. In a ring, an owner that still names the version of before has not
+    /// heard of it: its shards are not to be believed.
+    ///
+    /// The race with the ring's keeper, which tells the member what we vouch for: it looks while it
+    /// has the member, so the last to come finds the change noted.
+    pub(super) fn schema_goes_on(&self, change: Option<ChangeNumber>) {
+        match change {
+            Some(change) => self.heard_schema.answered(change),
+            None => self.heard_schema.told(),
+        }
         if let Some(ring) = self.ring.get() {
             ring.with(|member, _| member.set_schema(SchemaVersion::default()));
         }
@@ -270,7 +278,7 @@ impl CachedState {
             counts_shown_rows: AtomicBool::new(false),
             data_center: RwLock::default(),
             cluster: RwLock::default(),
-            schema_version: RwLock::default(),
+            heard_schema: HeardSchema::default(),
             found: Mutex::default(),
             changed: Mutex::default(),
             unheard: Mutex::default(),

@@ -21,8 +21,8 @@ use crate::frontend::cql::cluster::error::ConnectError;
 use crate::frontend::cql::cluster::events::{Cluster, ControlState};
 use crate::frontend::cql::cluster::first::LeftNodes;
 use crate::frontend::cql::cluster::query::{ControlConnectionError, call, fetch, fetch_if_there};
-use crate::frontend::cql::cluster::schema::ChangeNumber;
 use crate::frontend::cql::cluster::schema_load::load_schema;
+use crate::frontend::cql::cluster::schema_store::{ChangeNumber, SeenVersion};
 use crate::frontend::cql::cluster::{nodes, system_read};
 use crate::frontend::cql::reactor_state::CqlReactorState;
 use crate::frontend::cql::shared::{CqlShared, RefreshRequest};
@@ -177,6 +177,7 @@ async fn open(
         return Err(ControlConnectionError::Refused("REGISTER"));
     }
     stay_in_data_center(front_end, backend).await?;
+    let looked = front_end.schema.begin_load();
     let node = system_read::load(front_end, backend)
         .await
         .ok_or(ControlConnectionError::Refused("system.local"))?;
@@ -202,7 +203,8 @@ async fn open(
         });
     }
     note_missed(front_end, &front_end.schema.current(), &schema);
-    front_end.listener.schema_found(&schema, node.schema_version);
+    let seen = SeenVersion { version: node.schema_version, began: looked };
+    front_end.listener.schema_found(&schema, seen);
     front_end.listener.control(ControlState::Connected {
         cluster: node.cluster,
         release: node.release,
@@ -287,7 +289,9 @@ async fn follow(
         let is_current = Pin::new(&mut events).peek().now_or_never().is_none();
         unnoted = !is_current;
         if is_current {
-            front_end.listener.control(ControlState::Current { schema_version: version });
+            front_end
+                .listener
+                .control(ControlState::Current { seen: SeenVersion { version, began } });
         }
         turns += 1;
         // A client that is told of its change finds the version noted: to lose the connection from

@@ -4,7 +4,7 @@ use afterglow_cql::frame::Version;
 use afterglow_cql::response::SchemaChange;
 use afterglow_cql::schema::Schema;
 
-use crate::frontend::cql::cluster::schema::SchemaStore;
+use crate::frontend::cql::cluster::schema_store::{SchemaStore, SeenVersion};
 
 /// What is known of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +55,8 @@ pub enum ControlState {
     },
     /// Every change of the schema up to this version has been told.
     Current {
-        /// `schema_version` of the node.
-        schema_version: Option<String>,
+        /// The version of the node.
+        seen: SeenVersion,
     },
     /// The database requires authentication. From now on clients talk to it on connections of their
     /// own, and the router is not asked about their requests, writes included. Called before the
@@ -77,9 +77,8 @@ pub trait ClusterListener: Send + Sync + 'static {
     fn schema_read(&self, before: &Schema, now: &Schema);
 
     /// There is a control connection again, and this is what it has read. Changes that came before
-    /// were not told, perhaps. `version`: the `schema_version` of the node before that, equal only
-    /// for equal schemas.
-    fn schema_found(&self, found: &Schema, version: Option<String>);
+    /// were not told, perhaps. `seen`: the version of the node before that.
+    fn schema_found(&self, found: &Schema, seen: SeenVersion);
 
     /// Whether changes of the schema are heard of. When they are no longer, everything cached is in
     /// doubt.

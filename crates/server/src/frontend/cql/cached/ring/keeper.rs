@@ -11,7 +11,6 @@ use afterglow_rowcache::claims::Claims;
 use afterglow_rowcache::write_scope::WriteScope;
 use futures_channel::{mpsc, oneshot};
 use futures_util::{FutureExt, StreamExt};
-use uuid::Uuid;
 
 use super::clocks;
 use super::core::{Admission, DatabaseJob, Ring, TWIN};
@@ -164,9 +163,9 @@ impl RingKeeper {
         {
             self.ring.distrust_older();
         }
-        let (schema, founding) = (self.schema(), self.founding(policies.any_exclusive()));
+        let founding = self.founding(policies.any_exclusive());
         self.ring.with(|member, io| {
-            member.set_schema(schema);
+            member.set_schema(self.schema());
             member.set_founding(founding);
             member.tick(io);
         });
@@ -187,8 +186,7 @@ impl RingKeeper {
     /// Up to where the control connection has told of changes of the schema. To know it late is
     /// safe: the cache has been told of each change before its version is noted.
     fn schema(&self) -> SchemaVersion {
-        let noted = self.shared.schema_version.read();
-        let version = noted.as_deref().and_then(|version| Uuid::parse_str(version).ok());
+        let version = self.shared.heard_schema.version();
         version.map_or_else(SchemaVersion::default, |version| SchemaVersion(version.as_u128()))
     }
 

@@ -297,6 +297,7 @@ fn after_untold_changes_nothing_that_may_have_had_some_is_believed_or_stays_cach
     };
     let changed_at = |time| at(time, 1);
     let version = |of: &str| Some(of.to_owned());
+    let seen = |version| SeenVersion { version, ..SeenVersion::default() };
     for (second, weak) in [
         ((changed_at(1), version("b")), [false; 2]),
         ((changed_at(2), version("a")), [false; 2]),
@@ -309,15 +310,39 @@ fn after_untold_changes_nothing_that_may_have_had_some_is_believed_or_stays_cach
         let (_engine, cached) = open(dir.path());
         let router = cached.router.clone();
         let is_weak = |table: &TableSchema| is_weak(&router, table);
-        router.schema_found(&changed_at(1), version("a"));
+        router.schema_found(&changed_at(1), seen(version("a")));
         assert_eq!(tables.each_ref().map(is_weak), [false; 2], "the first one says nothing");
         let cache = &router.shared().cache;
         cache.suspend(false);
         let (plan, key) = read_of(&changed_at(1), "t");
         fill(cache, &plan, &key, 1);
-        router.schema_found(&second.0, second.1.clone());
+        router.schema_found(&second.0, seen(second.1.clone()));
         assert_eq!(matches!(cache.look_up(&key), Lookup::Hit(_)), !weak[0], "{:?}", second.1);
         assert_eq!(tables.each_ref().map(is_weak), weak, "{:?}", second.1);
+    }
+}
+
+/// Of changes of the schema, an instance of a ring says up to where it has heard of all.
+#[test]
+fn a_version_of_the_schema_is_vouched_for_until_an_event_tells_of_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_engine, cached) = open(dir.path());
+    let router = cached.router.clone();
+    let store = SchemaStore::default();
+    let [first, second] = [1, 2].map(Uuid::from_u128);
+    let seen = |version: Uuid| SeenVersion {
+        version: Some(version.to_string()),
+        began: store.begin_load(),
+    };
+    let vouched = || router.shared().heard_schema.version();
+    router.schema_found(&Schema::of_tables([]), seen(first));
+    assert_eq!(vouched(), Some(first));
+    for change in ["CREATED", "UPDATED", "DROPPED"] {
+        let target = SchemaTarget::Table("t");
+        router.schema_changed(&SchemaChange { change, keyspace: "ks", target }, &store);
+        assert_eq!(vouched(), None, "{change}");
+        router.control(ControlState::Current { seen: seen(second) });
+        assert_eq!(vouched(), Some(second));
     }
 }
 
