@@ -42,7 +42,20 @@ class Hits(threading.Thread):
         answered = metrics.by("afterglow_request_duration_seconds_count", "path")
         served = sum(answered.get(path, 0) for path in ("dram", "flash", "ring"))
         missed = sum(answered.get(path, 0) for path in ("miss", "pass"))
+        missed -= reads_of_system(metrics)
         return served, served + missed
+
+
+def reads_of_system(metrics):
+    """Reads of the database's own tables, with which a driver begins at a member. They are not in
+    any cache, and no traffic of it."""
+    return sum(
+        count
+        for name, labels, count in metrics.samples
+        if name == "afterglow_table_requests_total"
+        and labels["path"] in ("miss", "pass")
+        and labels["keyspace"].startswith("system")
+    )
 
 
 def mean(points):

@@ -44,6 +44,7 @@ mod member;
 mod message;
 mod packed;
 mod parting;
+mod patience;
 mod permit;
 mod placement;
 mod promise;

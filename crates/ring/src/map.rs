@@ -159,7 +159,13 @@ impl Map {
     /// all see, that not all do so at one time.
     #[must_use]
     pub fn rank(&self, who: Identity) -> u64 {
-        self.active().take_while(|member| member.identity != who).count().min(5) as u64
+        self.before(who).min(5)
+    }
+
+    /// How many active members come before this one.
+    #[must_use]
+    pub fn before(&self, who: Identity) -> u64 {
+        self.active().take_while(|member| member.identity != who).count() as u64
     }
 
     /// The active member whose incarnation came first: its settings are the ring's.

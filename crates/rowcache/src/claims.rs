@@ -131,6 +131,12 @@ impl<W> Claims<W> {
         }
     }
 
+    /// Whether a new claim could not be written. A restart would use the one of before, so others
+    /// must not hear yet of why it is due.
+    pub fn owes_claim(&self) -> bool {
+        self.owed.is_some()
+    }
+
     /// What to do about the lease now.
     pub fn next(&self) -> Next {
         self.lease.next(self.now())

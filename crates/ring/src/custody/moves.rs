@@ -121,6 +121,15 @@ impl Custody {
         }
     }
 
+    /// A change of the schema was heard of. Who has sent a snapshot before may not know of it, and
+    /// its fills may miss writes.
+    pub fn heard_more(&mut self, config: &Config) {
+        for received in self.received.values_mut() {
+            received.heard = false;
+            received.state.weak = received.state.weak.max(config.hold);
+        }
+    }
+
     /// The shard has moved: what its old owner has told is true, and what it told of moves that
     /// have failed is nothing.
     pub(super) fn believe(&mut self, shard: u16, received: &Received, config: &Config) {
@@ -154,6 +163,45 @@ impl Custody {
             raise(&mut self.weak, shard, until);
             // One of the reasons may be a permit for everything.
             self.unseen.close(shard, at + config.stretched(config.lease));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Incarnation;
+    use crate::map::Profile;
+
+    const OLD: MemberId = MemberId(1);
+    const NEW: MemberId = MemberId(2);
+
+    /// The old owner may not have heard of it, and its move comes only now.
+    #[test]
+    fn a_snapshot_of_before_a_change_of_the_schema_that_was_heard_of_since_is_weak() {
+        let config = Config { shards: 1, weak_fills: true, ..Config::default() };
+        let mut before = Map { version: 1, ..Map::empty(1) };
+        for id in [OLD, NEW] {
+            before.put(id, Incarnation(id.0.into()), Profile::default());
+        }
+        before.give(0, Some(OLD));
+        let mut moved = before.next();
+        moved.give(0, Some(NEW));
+        for hears in [false, true] {
+            let mut new = Custody { begun: true, ..Custody::default() };
+            let adopt = |new: &mut Custody, map, old| {
+                new.adopted((map, old, true), NEW, 0, &config, &mut crate::sim::rows());
+            };
+            adopt(&mut new, &before, None);
+            let state = ShardState { epoch: 1, ..ShardState::default() };
+            new.receive(1, vec![state], (0, true));
+            if hears {
+                new.heard_more(&config);
+            }
+            adopt(&mut new, &moved, Some(&before));
+            let terms = new.fill_terms(&moved, NEW, 7, config.stretched(config.lease));
+            assert_eq!(terms.expect("it may be filled").weak, hears);
+            assert_eq!(new.pull_from(&moved, NEW, 7, 0), (!hears).then_some(OLD));
         }
     }
 }

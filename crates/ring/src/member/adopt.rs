@@ -6,6 +6,7 @@ use super::{MapLoss, Member};
 use crate::identity::Identity;
 use crate::io::Io;
 use crate::map::{Map, MemberEntry};
+use crate::placement;
 
 impl Member {
     /// Adopts a map if it is newer than ours.
@@ -52,6 +53,8 @@ impl Member {
         self.drifts.adopted(&map);
         self.handover.adopted();
         let maps = (&*map, self.map.as_deref(), stays);
+        self.reads.moves_to_come =
+            map.accused().next().is_some() || placement::wanted(&map, self.id).is_some();
         self.custody.adopted(maps, self.id, io.now, &self.config, io.rows);
         self.map = Some(map);
         self.reckon();

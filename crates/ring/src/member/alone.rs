@@ -9,11 +9,14 @@ use crate::identity::{Incarnation, MemberId, RingId};
 use crate::io::{Action, Io, Rows, TransactionResult};
 use crate::map::{Map, Profile, Setting};
 use crate::message::{Envelope, Message, Outcome, ShardState};
+use crate::schema::SchemaVersion;
 
 pub const OTHER: MemberId = MemberId(1);
 pub const ME: MemberId = MemberId(2);
 pub const THIRD: MemberId = MemberId(3);
 pub const TICK: Time = 100_000;
+/// The version of the schema up to which it has heard of all changes.
+pub const HEARD: SchemaVersion = SchemaVersion(9);
 
 pub fn profile(policy: &str) -> Profile {
     let setting = Setting { name: "table-policy".into(), value: policy.into() };
@@ -77,7 +80,8 @@ impl Alone {
         let (mut rows, mut random) = (crate::sim::rows(), || 100);
         let mut io = Io { now: 0, rows: &mut rows, random: &mut random, actions: Vec::new() };
         let config = Arc::new(Config { shards: 1, ..Config::default() });
-        let member = Member::start(ME, profile(policy), config, durable, &mut io);
+        let mut member = Member::start(ME, profile(policy), config, durable, &mut io);
+        member.set_schema(HEARD);
         let (map, tried, promised) = (Arc::new(map), Vec::new(), Vec::new());
         let (answers, drifts, granted, random) = (true, false, 0, 100);
         let (blind_since, sees, refuses) = (None, true, false);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{MOST_ENDS, MapLoss, Member};
+use super::{MOST_ENDS, MapLoss, Member, PATIENCE};
 use crate::config::Time;
 use crate::identity::Identity;
 use crate::io::{Action, Io, TransactionResult};
@@ -47,7 +47,7 @@ impl Member {
         let wanted = rank
             .zip(self.reads.answered)
             .and_then(|(rank, last)| self.sight.next_read(rank, last, io.now, &self.config));
-        let due = match wanted.into_iter().chain(self.read_for_moves(rank, io.now)).min() {
+        let due = match wanted.into_iter().chain(self.read_for_moves(io.now)).min() {
             Some(wanted) if !self.reads.failed => self.reads.due.min(wanted),
             _ => self.reads.due,
         };
@@ -63,15 +63,16 @@ impl Member {
     }
 
     /// When to read the map so that moves bring rows again, after those of before were distrusted.
-    /// Where it is distrusted again and again, the map is not read each time. What all members hear
-    /// of has them read one after the other.
-    fn read_for_moves(&mut self, rank: Option<Time>, now: Time) -> Option<Time> {
-        if !self.custody.is_before_distrust() {
+    /// Where it is distrusted again and again, the map is not read each time. Nor is it where there
+    /// are no moves to come. What all members hear of has them read one after the other.
+    fn read_for_moves(&mut self, now: Time) -> Option<Time> {
+        if !self.custody.is_before_distrust() || !self.reads.moves_to_come {
             return None;
         }
         let since = *self.reads.distrusting.get_or_insert(now);
         let again = self.reads.for_moves.map(|sent| sent + self.config.transaction);
-        let in_turn = since + rank.unwrap_or_default() * self.config.rank_step / 8;
+        let before = self.map.as_ref().zip(self.me).map(|(map, me)| map.before(me));
+        let in_turn = since + before.unwrap_or_default() * self.config.rank_step / 8;
         Some(again.map_or(in_turn, |again| again.max(in_turn)))
     }
 
@@ -112,7 +113,9 @@ impl Member {
         self.lease.refute();
         self.reckon();
         self.reads.under_way = None;
-        self.reads.not_before = io.now + if is_gone { self.config.retry } else { 0 };
+        // It may be made anew at once: that shortens no wait.
+        let wait = if is_gone { self.config.retry } else { 0 };
+        self.reads.not_before = self.reads.not_before.max(io.now + wait);
         self.reads.due = self.reads.not_before;
     }
 
@@ -205,6 +208,12 @@ impl Member {
         let is_blind =
             self.transactions.is_unsettled() || self.reads.failed || self.reads.loss.is_some();
         if is_blind || self.transactions.backs_off(io.now, &self.config) {
+            return;
+        }
+        let most = PATIENCE * self.config.transaction;
+        let doubts = self.lacks_schema() || self.custody.is_before_distrust();
+        if self.reads.moves_to_come && self.patience.1.waits(doubts, io.now, most) {
+            coverage_mark!(AskingInDoubt);
             return;
         }
         if let Some((from, message)) = self.handover.ask(&map, self.id, io.now, &self.config) {

@@ -9,9 +9,10 @@
 //!
 //! If the version moves on meanwhile nothing is sent, and the shards are answered for again. Who
 //! asks under a version that this member has not seen yet is asked for it, and has not asked in
-//! vain.
+//! vain. While this member has heard of a change of the schema and does not know its version, it
+//! gives nothing for a while: `patience.rs`.
 
-use super::Member;
+use super::{Member, PATIENCE};
 use crate::identity::PermitKey;
 use crate::io::Io;
 use crate::message::{Envelope, Message, Outcome};
@@ -43,6 +44,12 @@ impl Member {
             }
             if parting.version != map.version || self.active_me().is_none() {
                 coverage_mark!(PartingTooLate);
+                continue;
+            }
+            let most = PATIENCE * self.config.transaction;
+            let doubts = self.lacks_schema();
+            if !parting.stopped && self.patience.0.waits(doubts, io.now, most) {
+                coverage_mark!(PartingInDoubt);
                 continue;
             }
             if !std::mem::replace(&mut parting.stopped, true) {
@@ -82,10 +89,11 @@ impl Member {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::alone::{Alone, ME, OTHER, TICK, map};
+    use super::super::alone::{Alone, HEARD, ME, OTHER, TICK, map};
     use super::*;
     use crate::identity::Incarnation;
     use crate::message::{Detail, Outcome, Scope, ShardState};
+    use crate::schema::SchemaVersion;
 
     const TOKEN: i64 = 7;
 
@@ -122,6 +130,27 @@ mod tests {
         assert_eq!(owner.granted, 1, "no other write makes it wait for longer");
         owner.say(OTHER, Message::End { number: 1, outcome: Outcome::Settled });
         assert_eq!(written(&owner), [0]);
+    }
+
+    /// Its shards would be weak for a hold.
+    #[test]
+    fn who_has_heard_of_a_change_of_unknown_version_gives_nothing_for_a_while() {
+        let (mut owner, lacks) = (asked(), SchemaVersion::default());
+        owner.say(OTHER, Message::End { number: 1, outcome: Outcome::Settled });
+        let given = owner.parted.len();
+        for knows in [HEARD, lacks] {
+            owner.member.set_schema(lacks);
+            let ask = |owner: &mut Alone| {
+                owner.say(OTHER, Message::HandoverWanted { shards: vec![0] });
+                owner.run(3 * TICK);
+                owner.parted.len() - given
+            };
+            assert_eq!(ask(&mut owner), usize::from(knows == lacks));
+            let wait = PATIENCE * owner.member.config.transaction;
+            owner.run(if knows == lacks { wait } else { 0 });
+            owner.member.set_schema(knows);
+            assert_eq!(ask(&mut owner), 1 + usize::from(knows == lacks));
+        }
     }
 
     #[test]

@@ -41,6 +41,7 @@ use crate::lookup::Lookups;
 use crate::map::{Map, Profile, Setting};
 use crate::message::{Envelope, Message};
 use crate::parting::Parting;
+use crate::patience::Patience;
 use crate::promise::Promises;
 use crate::schema::SchemaVersion;
 use crate::settings::{Agreement, agreement};
@@ -51,6 +52,8 @@ use crate::write::Writes;
 
 /// The most writes of one question for their ends.
 const MOST_ENDS: usize = 1_000;
+/// So many times as long as a transaction may take, a move waits for what it may bring.
+const PATIENCE: Time = 3;
 
 /// One instance.
 #[derive(Debug, Clone)]
@@ -94,6 +97,8 @@ pub struct Member {
     handed: Time,
     /// Shards that others wait for.
     parting: Vec<Parting>,
+    /// How long others wait because we do not know what our rows are worth, and we for the same.
+    patience: (Patience, Patience),
     /// Reads of the map.
     reads: MapReads,
     next_ping: Time,
@@ -131,6 +136,8 @@ struct MapReads {
     distrusting: Option<Time>,
     /// When the last was sent while they brought none.
     for_moves: Option<Time>,
+    /// By the map there are moves to come.
+    moves_to_come: bool,
     /// When to read again.
     due: Time,
     /// None is sent before, whatever is due.
@@ -191,6 +198,7 @@ impl Member {
             accusations: Vec::new(),
             handed: 0,
             parting: Vec::new(),
+            patience: Default::default(),
             reads: MapReads::default(),
             next_ping: io.now,
             lease: Lease::default(),
@@ -294,7 +302,14 @@ impl Member {
     /// It has heard of every change of the schema up to this version. Of those that make fills miss
     /// writes it has been told before ([`Member::weaken`]).
     pub fn set_schema(&mut self, schema: SchemaVersion) {
-        self.schema = schema;
+        if std::mem::replace(&mut self.schema, schema) != schema {
+            self.custody.heard_more(&self.config);
+        }
+    }
+
+    /// Whether it has heard of a change of the schema whose version it does not know.
+    fn lacks_schema(&self) -> bool {
+        self.schema == SchemaVersion::default()
     }
 
     /// Whether it has the ring's settings. Callers that cache must not while it has not.

@@ -162,8 +162,7 @@ impl World {
                 member.set_schema(SchemaVersion::default());
             }
         });
-        let (life, reads) = (self.nodes[at].life, self.random.below(1_500) * MS);
-        self.queue.push(self.now + reads, Event::Input(at, Some(life), Input::Noted(schema)));
+        self.reads_schema(at);
         let rows = &mut self.nodes[at].rows;
         rows.rows.clear();
         rows.weak_until = rows.now + hold;
@@ -172,6 +171,7 @@ impl World {
     /// A process starts, and knows the schema. Whether one that ran before has missed a change.
     pub fn begins_to_hear(&mut self, at: usize) -> bool {
         let schema = self.database.schema;
+        self.nodes[at].others = self.database.others;
         let before = std::mem::replace(&mut self.nodes[at].heard, schema);
         before != 0 && before != schema
     }

@@ -39,6 +39,8 @@ paths![
     MovedOn,
     OldOwnerDiffers,
     OldOwnerIsDeaf,
+    PartingInDoubt,
+    AskingInDoubt,
     PartingTooEarly,
     PartingTooLate,
     PartingWaits,

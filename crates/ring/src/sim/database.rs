@@ -29,8 +29,10 @@ pub struct Database {
     rows: Vec<Replicas>,
     /// How many replicas the keyspace has.
     pub copies: usize,
-    /// Changes with each change of the schema.
+    /// Changes with each change of the schema that touches rows of ours.
     pub schema: u128,
+    /// How many changes it has that touch no row of ours.
+    pub others: u128,
 }
 
 impl Database {
@@ -38,7 +40,7 @@ impl Database {
         let map = Arc::new(Map::empty(shards));
         let (before, lagging) = (VecDeque::new(), None);
         let rows = vec![Replicas::default(); rows];
-        Self { map, before, lagging, rows, copies: COPIES, schema: 1 }
+        Self { map, before, lagging, rows, copies: COPIES, schema: 1, others: 0 }
     }
 
     /// Compare-and-set of the map.

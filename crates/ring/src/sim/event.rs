@@ -9,6 +9,7 @@ use crate::config::Time;
 use crate::io::{TransactionResult, WriteResult};
 use crate::map::Map;
 use crate::message::{Detail, Envelope, RowKey, Scope};
+use crate::schema::SchemaVersion;
 
 /// What reaches a process.
 #[derive(Debug, Clone)]
@@ -32,8 +33,14 @@ pub enum Input {
     Policy(bool),
     /// The schema has changed, up to this version.
     Heard(u128),
+    /// The schema has so many changes that touch no row of ours. This one may have rows of before
+    /// distrusted.
+    HeardOther {
+        others: u128,
+        distrusts: bool,
+    },
     /// It has read the schema of this version.
-    Noted(u128),
+    Noted(SchemaVersion),
     /// The map's table was dropped or made anew; it may be gone.
     Doubt(bool),
 }

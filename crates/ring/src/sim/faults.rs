@@ -73,6 +73,7 @@ impl World {
             Fault::Grow => self.grow(),
             Fault::LeaveAll => self.leave_all(),
             Fault::Repair => self.repair(),
+            Fault::OtherTable { distrusts } => self.other_table(distrusts),
             other => self.befalls(&other),
         }
     }

@@ -67,11 +67,18 @@ impl World {
     /// cannot read the map for a while then.
     fn drop_map(&mut self, running: &[usize]) -> Time {
         let heard = self.now + self.random.between(0, 400) * MS;
-        let made = heard + self.random.between(0, 600) * MS;
+        let later = heard + self.random.between(0, 600) * MS;
+        let mut apart = SimRandom::new(self.plan.seed ^ 0xc4ea7e);
+        let is_quick = apart.permille(300);
+        let made = if is_quick { self.now + apart.below(heard - self.now + 1) } else { later };
+        // Where both come close together, the wait of members is all that keeps them from what
+        // nodes show that lag. It is as long as they lag, less what a slow clock adds.
+        let first = if is_quick { heard.saturating_sub(self.config.retry / 2) } else { 0 };
         self.database.drop_table(self.plan.config.shards, heard);
         for at in running {
             let life = Some(self.nodes[*at].life);
             let gone = self.random.between(self.now, heard) + self.random.below(HEARD_WITHIN);
+            let gone = gone.max(first);
             let anew = gone.max(made + self.random.below(HEARD_WITHIN));
             if self.random.permille(300) {
                 self.nodes[*at].no_database = gone + self.plan.config.confirm;
@@ -79,7 +86,8 @@ impl World {
             self.queue.push(gone, Event::Input(*at, life, Input::Doubt(true)));
             self.queue.push(anew, Event::Input(*at, life, Input::Doubt(false)));
         }
-        made
+        // Nobody founds a ring of nodes that have not heard.
+        made.max(heard)
     }
 
     /// New machines start at that time, or some that ran do so again.

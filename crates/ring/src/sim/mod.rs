@@ -34,6 +34,7 @@ mod making;
 mod node;
 mod oracle;
 mod orders;
+mod other_tables;
 mod plan;
 mod plot;
 mod random;

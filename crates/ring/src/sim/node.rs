@@ -11,6 +11,7 @@ use crate::io::{Action, Rows, WriteBody};
 use crate::map::Setting;
 use crate::member::Member;
 use crate::message::{Detail, Outcome, RowKey, Scope};
+use crate::schema::SchemaVersion;
 
 /// The settings of a member.
 pub fn settings(caches: bool) -> Vec<Setting> {
@@ -228,8 +229,10 @@ pub struct Node {
     pub clients: Vec<u64>,
     /// Whether its settings say that rows are cached.
     pub caches: bool,
-    /// The version of the schema up to which it has heard of changes.
+    /// Up to where it has heard of changes that touch rows of ours.
     pub heard: u128,
+    /// Of how many changes it has heard that touch no row of ours.
+    pub others: u128,
     /// It hears of no change of the schema before this time.
     pub deaf: Time,
 }
@@ -259,8 +262,14 @@ impl Node {
             clients: Vec::new(),
             caches: true,
             heard: 0,
+            others: 0,
             deaf: 0,
         }
+    }
+
+    /// The version of the schema up to which it has heard of changes.
+    pub fn version(&self) -> SchemaVersion {
+        SchemaVersion(self.heard | self.others << 64)
     }
 
     /// Its clock at a time.

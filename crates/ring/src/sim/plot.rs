@@ -121,6 +121,10 @@ pub enum Fault {
     Grow,
     /// They get them.
     Repair,
+    /// The schema changes in what touches no row of ours. Members may distrust rows of before.
+    OtherTable {
+        distrusts: bool,
+    },
     /// This one hears of no change of the schema.
     Deaf {
         node: usize,

@@ -18,7 +18,6 @@ use crate::join::Founding;
 use crate::map::Profile;
 use crate::member::Member;
 use crate::message::RowKey;
-use crate::schema::SchemaVersion;
 use crate::settings::Agreement;
 
 /// Between two ticks of a process.
@@ -264,7 +263,7 @@ impl World {
         self.put_policy(at, caches);
         let weight = if self.plan.light && at > 0 { 0 } else { [1, 1, 1, 2][at % 4] };
         let profile = Profile { weight, settings: settings(caches), ..Profile::default() };
-        let (config, schema) = (self.config.clone(), SchemaVersion(self.nodes[at].heard));
+        let (config, schema) = (self.config.clone(), self.nodes[at].version());
         let id = MemberId(at as u64);
         let founding = self.forgotten.as_ref().map(|forgotten| forgotten.founding);
         self.say(|| format!("m{at} starts, state lost: {lost}"));
@@ -326,6 +325,11 @@ impl World {
         match input {
             Input::Policy(caches) => return self.policy_changes(at, caches),
             Input::Heard(schema) => return self.hears(at, schema),
+            Input::HeardOther { others, distrusts } => {
+                return self.hears_other(at, others, distrusts);
+            }
+            // It has heard of more since, and reads again.
+            Input::Noted(version) if version != self.nodes[at].version() => return,
             _ => {}
         }
         if matches!(input, Input::Tick) {
@@ -350,14 +354,14 @@ impl World {
                 Input::Refuse => member.refuse_waiting(0, io),
                 Input::Want(shard) => member.want(shard, io),
                 Input::MoveOn => member.move_on(io),
-                Input::Noted(schema) => member.set_schema(SchemaVersion(schema)),
+                Input::Noted(version) => member.set_schema(version),
                 Input::Doubt(is_gone) => {
                     member.doubt_map(is_gone, io);
                     if is_gone {
                         member.distrust_older();
                     }
                 }
-                Input::Policy(_) | Input::Heard(_) => {}
+                Input::Policy(_) | Input::Heard(_) | Input::HeardOther { .. } => {}
             }
         });
     }

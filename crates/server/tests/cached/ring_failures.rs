@@ -20,7 +20,7 @@ use crate::logged::{keep_log, logged};
 use crate::node::{
     Client, Node, Setup, database, database_that_may_be_mute, direct, furnished, wait_until,
 };
-use crate::ring_world::World;
+use crate::ring_world::{World, set_policy};
 
 const WRITE: &str = "INSERT INTO ks.t (k, v) VALUES ('k0', 'two')";
 const OVERLOADED: i32 = 0x1001;
@@ -327,4 +327,36 @@ fn an_operator_sees_shards_that_move_leases_and_who_owns_what() {
                 && members.iter().any(|member| member.lease.promises_ms.is_some_and(|ms| ms > 0))
         })
     });
+}
+
+/// A restart would find the claim of before. Whoever sees in the map that nothing is cached may
+/// write past the ring until then.
+#[test]
+fn others_do_not_hear_that_nothing_is_cached_while_a_restart_would_cache() {
+    keep_log();
+    let mut world = World::new(2);
+    world.start(0);
+    world.start(1);
+    world.settle();
+    let says_others = || {
+        let members = world.node(0).ring().status().members;
+        members.iter().any(|member| member.differs == ["table-policy"])
+    };
+    // It is written beside its last version, also while this looks.
+    let beside = world.setups[1].directory.join("instance.toml.new");
+    wait_until("nothing can be written there", || {
+        std::fs::remove_file(&beside).unwrap();
+        std::fs::create_dir(&beside).is_ok()
+    });
+    set_policy(world.node(1), "ks.*=off");
+    wait_until("the file cannot be written", || {
+        logged(&["the instance file cannot be written"]) == 1
+    });
+    let mut client = world.client(1);
+    for _ in 0..200 {
+        client.value("k0");
+        assert!(!says_others());
+    }
+    std::fs::remove_dir(&beside).unwrap();
+    wait_until("the map says it", says_others);
 }

@@ -217,7 +217,7 @@ impl Planned {
         if let Some(change) = answer.as_ref().ok().and_then(schema_change) {
             // Before its gates open: no write in between takes what it changed for known, and no
             // fill what new replicas lack for what there is.
-            shared.schema_goes_on(Some(schema.note_change()));
+            schema.note_change();
             shared.note_schema_change(schema.generation());
             if touched.doubtful {
                 write.narrow(keyspace_of(change.keyspace, &*now).invalidations());

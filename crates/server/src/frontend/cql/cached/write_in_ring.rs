@@ -174,6 +174,8 @@ impl InRing {
         // The rows' owners dropped them before the write was sent, and none knows of all writes.
         count_outcome(&request, &touched, answered, RowOutcome::Dropped, false);
         if let Some(change) = answer.as_ref().ok().and_then(schema_change) {
+            let schema = &request.client().reactor_state.front_end.schema;
+            shared.schema_goes_on(Some(schema.note_change()));
             doubt_map(&shared, &change);
             weaken_replicated(&shared, &change, &newest);
         }

@@ -148,7 +148,11 @@ impl RingKeeper {
     fn tick(&mut self) {
         let (generation, policies) = self.policies.current();
         look_around(&mut self.claims, &self.shared, (generation, &policies));
-        self.ring.set_settings(generation, || settings_of(&policies, self.hold));
+        // Who reads in the map that this one caches nothing may write past the ring. Killed then,
+        // it would come back with the claim of before, and its rows.
+        if !self.claims.owes_claim() {
+            self.ring.set_settings(generation, || settings_of(&policies, self.hold));
+        }
         self.say_what_differs();
         self.say_what_drifts();
         self.say_of_a_twin();
