@@ -198,6 +198,7 @@ impl CheckpointAreas {
             BlockPlace::Area(offset) => Some((home.home.device, self.offset(at) + offset)),
             BlockPlace::Segment(number, offset) => {
                 let segment = *home.segments[at.which as usize].get(number)?;
+                coverage_mark!(BlockInSegment);
                 let place = table.place(segment);
                 Some((place.device, place.offset + offset))
             }

@@ -55,6 +55,9 @@ pub struct Config {
     /// Lives of a cache, from its first on, that write records as format 1 did.
     #[cfg(test)]
     pub(crate) fixed_lives: u64,
+    /// Whether the areas of checkpoints are made for a few lines of index.
+    #[cfg(test)]
+    pub(crate) small_areas: bool,
     /// When a device has too much to do.
     #[cfg(test)]
     pub(crate) balance: crate::background::BalanceRules,
@@ -87,6 +90,8 @@ impl Config {
             shards: 16,
             #[cfg(test)]
             fixed_lives: 0,
+            #[cfg(test)]
+            small_areas: false,
             #[cfg(test)]
             balance: crate::background::BalanceRules::default(),
             #[cfg(test)]

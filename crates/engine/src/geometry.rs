@@ -3,9 +3,8 @@
 use crate::config::Config;
 use crate::device::DeviceInfo;
 use crate::error::OpenError;
-use crate::format::checkpoint::{
-    BLOCK_HEADER, BLOCK_LINES, Header, SEGMENT_ENTRY, area_len, stride,
-};
+use crate::format::block_lines::block_lines;
+use crate::format::checkpoint::{BLOCK_HEADER, Header, SEGMENT_ENTRY, area_len, stride};
 use crate::format::superblock::Superblock;
 use crate::format::{BLOCK, round_up};
 use crate::index::{LINE_BYTES, MAX_GROUP, MAX_SEGMENTS};
@@ -88,8 +87,8 @@ pub fn format(
 ) -> Result<Vec<Superblock>, OpenError> {
     let flash: u64 = infos.iter().map(|i| i.size).sum();
     let segment_size = segment_size(config, flash)?;
-    let index = index_cap(flash);
-    let tables = tables_cap(flash, segment_size);
+    let index = index_cap(config, flash);
+    let tables = tables_cap(config, flash, segment_size);
     let lines = (index / 64 / u64::from(config.shards)).max(1);
     let area = area_len(config.shards, lines, tables);
     let homes = homes(config, infos, area);
@@ -177,14 +176,30 @@ fn has_second_home(config: &Config) -> bool {
 
 /// Most bytes of index a cache of that much flash may have: what its checkpoint areas were made
 /// for.
-fn index_cap(flash: u64) -> u64 {
-    round_up((flash / INDEX_SHARE).max(32 << 10), 4096)
+fn index_cap(config: &Config, flash: u64) -> u64 {
+    let usual = round_up((flash / INDEX_SHARE).max(32 << 10), 4096);
+    if has_small_areas(config) { SMALL_INDEX } else { usual }
 }
 
 /// Most bytes of tables a checkpoint of a cache of that much flash may have.
-fn tables_cap(flash: u64, segment_size: u32) -> u64 {
-    (flash / INDEX_SHARE).clamp(32 << 10, 32 << 20)
-        + flash / u64::from(segment_size) * SEGMENT_ENTRY as u64
+fn tables_cap(config: &Config, flash: u64, segment_size: u32) -> u64 {
+    let kills = (flash / INDEX_SHARE).clamp(32 << 10, 32 << 20);
+    let kills = if has_small_areas(config) { u64::from(BLOCK) } else { kills };
+    kills + flash / u64::from(segment_size) * SEGMENT_ENTRY as u64
+}
+
+/// Bytes of index that the small areas of the simulation are made for: eight lines.
+const SMALL_INDEX: u64 = 8 * LINE_BYTES as u64;
+
+#[cfg(not(test))]
+fn has_small_areas(_: &Config) -> bool {
+    false
+}
+
+/// Runs of the simulation whose checkpoints soon need segments besides.
+#[cfg(test)]
+fn has_small_areas(config: &Config) -> bool {
+    config.small_areas
 }
 
 /// Segments that reclaim keeps free: what may be written while it frees the next one, which takes
@@ -202,7 +217,7 @@ pub fn check_area(
     (segment_size, area): (u32, u64),
 ) -> Result<(Memory, u64), OpenError> {
     let fits = |lines: usize, tables: u64| area_len(config.shards, lines as u64, tables) <= area;
-    let tables = tables_cap(flash, segment_size);
+    let tables = tables_cap(config, flash, segment_size);
     if fits(memory.lines, tables) {
         return Ok((*memory, tables));
     }
@@ -238,7 +253,7 @@ pub fn memory(config: &Config, flash: u64, segment_size: u32) -> Result<Memory, 
         return Err(OpenError::Config(why));
     }
     let wanted = config.index_memory.unwrap_or((flash / 115).min(config.memory / 4));
-    let index = wanted.min(index_cap(flash)).max(64 * shards);
+    let index = wanted.min(index_cap(config, flash)).max(64 * shards);
     let chunk = u64::from(segment_size / 4).min(1 << 20);
     // Open chunks of the streams, closed ones on their way, footers and what checkpoints and
     // loading hold.
@@ -281,7 +296,7 @@ pub fn memory(config: &Config, flash: u64, segment_size: u32) -> Result<Memory, 
 /// checkpoint must fit a segment.
 fn most_lines(lines: usize, dram: usize, segment_size: u32) -> usize {
     let most = (lines + dram / 2 / LINE_BYTES).min(lines * MAX_GROUP);
-    match u64::from(segment_size) >= stride(BLOCK_LINES) {
+    match u64::from(segment_size) >= stride(block_lines()) {
         true => most,
         false => most.min((segment_size as usize - BLOCK_HEADER) / LINE_BYTES).max(lines),
     }

@@ -36,11 +36,10 @@ use crate::checkpoint_areas::CheckpointAreas;
 use crate::checkpoint_pace::{journal_share, segments_between};
 use crate::core::Core;
 use crate::device::{AlignedBuf, DeviceId, Io, IoKind, IoOutput, WriteBuf};
+use crate::format::block_lines::block_lines;
 #[cfg(test)]
 use crate::format::checkpoint::SEGMENT_ENTRY;
-use crate::format::checkpoint::{
-    BLOCK_LINES, Header, SlotPacking, Tables, decode_block, encode_block, stride,
-};
+use crate::format::checkpoint::{Header, SlotPacking, Tables, decode_block, encode_block, stride};
 #[cfg(test)]
 use crate::format::record::RecordFormat;
 use crate::format::{BLOCK, round_up};
@@ -360,8 +359,8 @@ impl Background {
         let slot = &self.core.shards[shard as usize];
         // Shards have grown by different numbers of lines.
         let lines = slot.index.lines() as u64;
-        let first = (block * BLOCK_LINES).min(lines);
-        let last = (first + BLOCK_LINES).min(lines);
+        let first = (block * block_lines()).min(lines);
+        let last = (first + block_lines()).min(lines);
         let lines: Vec<[u64; 8]> = {
             // Under the lock no slot is between two lines of this block, and from now on none comes
             // into it from a later one.
@@ -382,7 +381,7 @@ impl Background {
             SlotPacking::Format2 => lines,
         };
         let mut data = AlignedBuf::zeroed(stride(header.lines) as usize);
-        let first = block * BLOCK_LINES;
+        let first = block * block_lines();
         encode_block(&mut data, &header.uuid, header.sequence, shard, first, &lines);
         data
     }
@@ -399,7 +398,7 @@ impl Background {
                 result.is_ok()
             }
             CheckpointIo::ReadBlock { shard, block, .. } => bytes(result).is_ok_and(|b| {
-                decode_block(&b, &header.uuid, header.sequence, shard, block * BLOCK_LINES)
+                decode_block(&b, &header.uuid, header.sequence, shard, block * block_lines())
                     .is_some()
             }),
             CheckpointIo::ReadTables { .. } => bytes(result).is_ok_and(|b| {

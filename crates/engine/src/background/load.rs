@@ -25,7 +25,8 @@ use super::state::bytes;
 use super::{Background, Purpose};
 use crate::core::Core;
 use crate::device::{AlignedBuf, Io, IoKind, IoOutput};
-use crate::format::checkpoint::{BLOCK_LINES, decode_block, stride};
+use crate::format::block_lines::block_lines;
+use crate::format::checkpoint::{decode_block, stride};
 use crate::format::{footer, kill_run};
 use crate::index::Slot;
 use crate::kill_map::KillMap;
@@ -187,6 +188,9 @@ impl Background {
                 self.miss_block(part, copy);
                 continue;
             };
+            if areas.segment_of(table, &header, at, (part.shard, part.block)).is_some() {
+                coverage_mark!(LoadedFromSegment);
+            }
             let kind = IoKind::Read { len: stride(header.lines) as u32 };
             let load = LoadIo::Block { part, copy };
             self.submit(out, Purpose::Load(load), device, offset, kind);
@@ -236,7 +240,7 @@ impl Background {
     fn enter_block(&mut self, part: BlockPart, copy: usize, read: Option<AlignedBuf>) {
         let Some(load) = &self.load else { return };
         let BlockPart { shard, block } = part;
-        let first = block * BLOCK_LINES;
+        let first = block * block_lines();
         let (header, _) = load.checkpoint.as_ref().expect("blocks are of a checkpoint");
         let lines =
             read.and_then(|b| decode_block(&b, &self.core.uuid, header.sequence, shard, first));

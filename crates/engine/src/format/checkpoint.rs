@@ -45,14 +45,14 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+pub use super::block_lines::BLOCK_LINES;
+use super::block_lines::block_lines;
 use super::footer::fixed_footer_len;
 use super::record::RecordFormat;
 use super::state::FieldReader;
 use super::{BLOCK, checksum, mix, round_up};
 use crate::index::MAX_GROUP;
 
-/// Most lines in a block.
-pub const BLOCK_LINES: u64 = 1023;
 /// Bytes of a block's header.
 pub const BLOCK_HEADER: usize = 64;
 /// Offset of the first block.
@@ -169,7 +169,7 @@ impl Header {
     /// Blocks of each shard.
     #[must_use]
     pub fn blocks_per_shard(&self) -> u64 {
-        self.lines.div_ceil(BLOCK_LINES)
+        self.lines.div_ceil(block_lines())
     }
 
     /// Where block `block` of `shard` lies, with an area of `area` bytes and segments of `segment`
@@ -317,7 +317,7 @@ pub fn segments_needed(
     segment: u32,
 ) -> Option<u64> {
     let stride = stride(lines);
-    let blocks = u64::from(shards).saturating_mul(lines.div_ceil(BLOCK_LINES));
+    let blocks = u64::from(shards).saturating_mul(lines.div_ceil(block_lines()));
     match blocks.saturating_sub(blocks_in_area(area, blocks_at(tables), stride)) {
         0 => Some(0),
         beyond => {
@@ -330,13 +330,13 @@ pub fn segments_needed(
 /// Bytes between the starts of two blocks, for shards of `lines` lines.
 #[must_use]
 pub fn stride(lines: u64) -> u64 {
-    round_up(BLOCK_HEADER as u64 + lines.min(BLOCK_LINES) * 64, u64::from(BLOCK))
+    round_up(BLOCK_HEADER as u64 + lines.min(block_lines()) * 64, u64::from(BLOCK))
 }
 
 /// Bytes a checkpoint takes in its area.
 #[must_use]
 pub fn area_len(shards: u32, lines: u64, tables: u64) -> u64 {
-    let blocks = u64::from(shards).saturating_mul(lines.div_ceil(BLOCK_LINES));
+    let blocks = u64::from(shards).saturating_mul(lines.div_ceil(block_lines()));
     blocks
         .saturating_mul(stride(lines))
         .saturating_add(BLOCKS_AT)

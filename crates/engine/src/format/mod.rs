@@ -5,6 +5,7 @@
 //! and the incarnation it belongs to. So bytes of an older incarnation, or bytes written to a wrong
 //! place, are never accepted. Changing any of this means raising [`FORMAT_VERSION`].
 
+pub(crate) mod block_lines;
 pub mod checkpoint;
 #[cfg(test)]
 mod checkpoint_tests;

@@ -123,6 +123,7 @@ paths! {
     AttemptErased = "checkpoint: the header of an attempt that failed is erased",
     CheckpointHomeLost = "checkpoint: goes on without one of its homes",
     CheckpointGrown = "checkpoint: of an index that has grown",
+    BlockInSegment = "checkpoint: a block in a segment",
     CheckpointWaited = "checkpoint: waited for the copies of what is reclaimed",
     // Recovery.
     CheckpointErased = "open: checkpoint that cannot be read erased",
@@ -145,6 +146,7 @@ paths! {
     ExactFixed = "open: a segment whose records are of format 1",
     LoadedFormat1 = "open: index lines of a checkpoint of format 1",
     ReinsertedFixed = "reclaim: a record of format 1 written anew",
+    LoadedFromSegment = "load: block of the index in a segment",
     LoadedGrown = "load: lines of an index that had grown",
     BlockOfOtherHome = "load: block of the index read from the other home",
     LostBlock = "load: block of the index lost",

@@ -11,6 +11,8 @@ use crate::device::sim::SimRandom;
 const WIDE: u64 = 20;
 /// One seed in so many has two to four devices, each of which may be a home of checkpoints.
 const SEVERAL: u64 = 16;
+/// One seed in so many has small areas of checkpoints.
+const SMALL_AREAS: u64 = 16;
 /// KiB that the areas of a home may take an eighth of.
 const ROOMY_HEAD: u64 = 768;
 /// One step in so many is one of those histories that single steps hardly ever make.
@@ -37,6 +39,9 @@ impl Plan {
         if seed % SEVERAL == 9 {
             setup.have_several(&mut SimRandom::new(seed ^ 0x5e7e));
         }
+        if seed % SMALL_AREAS == 13 {
+            setup.have_small_areas(&mut SimRandom::new(seed ^ 0xa4ea));
+        }
         let weather = match r.below(20) {
             0..10 => Weather::Fair,
             10..12 => Weather::Slow,
@@ -59,6 +64,9 @@ impl Plan {
             Weather::Slow => maker.push(r, What::Fault { fault: Fault::Slow, permille: 50 }),
             Weather::Foul => maker.foul(r),
         }
+        if setup.block_lines.is_some() {
+            maker.grow_index(r);
+        }
         for _ in 0..count {
             if r.chance(MOTIFS) {
                 maker.motif(r);
@@ -79,7 +87,11 @@ impl Plan {
         };
         maker.push(r, end);
         let steps = maker.steps;
-        Self { setup, steps }
+        let mut plan = Self { setup, steps };
+        if plan.setup.block_lines.is_some() {
+            plan.keep_to_small_areas();
+        }
+        plan
     }
 }
 
@@ -125,6 +137,7 @@ impl Setup {
             passes: [None, Some(2), Some(4)][(seed / 16 % 3) as usize],
             fixed_lives: if seed % 5 == 4 { 1 + seed / 5 % 3 } else { 0 },
             head_kib: least_head(),
+            block_lines: None,
         }
     }
 

@@ -14,6 +14,7 @@
 //! - a data directory that comes back as it was earlier, while devices have gone on;
 //! - crashes of the process and of the machine, between two steps, in the middle of every kind of
 //!   effect, and while opening;
+//! - indexes that outgrow the areas of their checkpoints ([`kinds`]);
 //! - short sequences that break an order that the engine relies on ([`motifs`]). Examples are I/Os
 //!   held up, checkpoints close to each other, and a background thread that is blocked while
 //!   operations go on ([`blocked`]).
@@ -48,6 +49,7 @@ mod growth;
 mod hangs;
 mod kill_log;
 mod kill_log_lives;
+mod kinds;
 mod lateness;
 #[cfg(loom)]
 mod loom_tests;

@@ -10,7 +10,7 @@ const CHECKPOINT_TURNS: u32 = 40;
 
 impl Maker<'_> {
     /// [`Maker::push`], for steps that are themselves drawn from `r`.
-    fn then(&mut self, what: What, r: &mut SimRandom) {
+    pub(super) fn then(&mut self, what: What, r: &mut SimRandom) {
         self.push(r, what);
     }
 
@@ -478,7 +478,7 @@ impl Maker<'_> {
         self.read_all(&keys, r);
     }
 
-    fn checkpoint(&mut self, r: &mut SimRandom) {
+    pub(super) fn checkpoint(&mut self, r: &mut SimRandom) {
         self.then(What::Checkpoint, r);
         self.then(What::Idle { turns: CHECKPOINT_TURNS }, r);
     }

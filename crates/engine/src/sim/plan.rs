@@ -57,6 +57,9 @@ pub struct Setup {
     /// checkpoints, as in runs that were kept before there was one.
     #[serde(default = "least_head")]
     pub head_kib: u64,
+    /// Index lines in a block of a checkpoint, where its areas are small; `None` as on real disks.
+    #[serde(default)]
+    pub block_lines: Option<u64>,
 }
 
 /// What a superblock and the areas of the smallest index need.
@@ -398,6 +401,7 @@ impl Setup {
             compacts: 0,
             passes: None,
             head_kib: least_head(),
+            block_lines: None,
         }
     }
 

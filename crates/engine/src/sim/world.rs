@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::device::sim::{Crash, SimDisk, SimFaults, SimMachine, SimRandom, Spare};
 use crate::device::{DeviceId, Disk};
 use crate::error::OpenError;
+use crate::format::block_lines::{BLOCK_LINES, set_block_lines};
 use crate::format::record::{self, Meta};
 use crate::format::state::STATE;
 use crate::format::{UNIT, footer, journal};
@@ -77,6 +78,8 @@ impl World {
         config.reinsertion = setup.reinsertion;
         config.write_budget = setup.write_budget;
         config.fixed_lives = setup.fixed_lives;
+        config.small_areas = setup.block_lines.is_some();
+        set_block_lines(setup.block_lines.unwrap_or(BLOCK_LINES));
         // Every removal of a group that has nothing left to remove.
         config.forget_above = 0;
         let entries = (setup.journal_kib * 1024 - journal::HEADER) / journal::ENTRY;

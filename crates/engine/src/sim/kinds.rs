@@ -1,0 +1,64 @@
+//! Kinds of runs for which the set-up matters as much as the steps: drawn with numbers of their
+//! own, so that other seeds make the same runs as before.
+//!
+//! *Small areas*: the areas of checkpoints are made for eight lines of index, and a block has two.
+//! So an index of some hundred objects has many blocks. Most of them lie in segments.
+
+use super::maker::{Maker, choose};
+use super::plan::{Expiry, Key, Plan, Setup, Size, What};
+use crate::device::sim::SimRandom;
+
+/// Lines in a block there.
+const FEW_LINES: u64 = 2;
+/// Lines of all shards there, before the index grows.
+const LEAST_LINES: u32 = 4;
+
+impl Setup {
+    /// Small areas, and many small objects.
+    pub(super) fn have_small_areas(&mut self, r: &mut SimRandom) {
+        self.block_lines = Some(FEW_LINES);
+        self.segment_kib = choose(r, &[16, 16, 32]);
+        let devices = choose(r, &[1, 1, 2]);
+        let total = 20 + r.below(20) as u32;
+        self.segments = vec![total / devices; devices as usize];
+        self.keys = 100 + r.below(150) as u32;
+        let dram = choose(r, &[8, 30, 60]) << 10;
+        self.size = Size { dram, ..Size::random(r) }.within_small_areas();
+        self.admits_unproven = true;
+    }
+}
+
+impl Size {
+    /// So few lines that the index grows.
+    fn within_small_areas(self) -> Self {
+        Self { lines: self.lines.min(LEAST_LINES / self.shards).max(1), ..self }
+    }
+}
+
+impl Plan {
+    /// Keeps every size to what small areas are made for.
+    pub(super) fn keep_to_small_areas(&mut self) {
+        for step in &mut self.steps {
+            if let What::Resize { size } = &mut step.what {
+                *size = size.within_small_areas();
+            }
+        }
+    }
+}
+
+impl Maker<'_> {
+    /// So many small objects that the index grows, and its checkpoints need segments.
+    pub(super) fn grow_index(&mut self, r: &mut SimRandom) {
+        let spaces = self.setup.namespaces.len() as u64;
+        for n in 0..self.setup.keys {
+            let (key, len) = (Key { ns: r.below(spaces) as u8, n }, r.below(500) as u32);
+            let what = What::Put { key, len, expiry: Expiry::Never, group: 0, slot: 0 };
+            self.then(what, r);
+            if n % 8 == 0 {
+                self.then(What::Idle { turns: 1 + r.below(4) as u32 }, r);
+            }
+        }
+        self.then(What::Idle { turns: 40 + r.below(80) as u32 }, r);
+        self.checkpoint(r);
+    }
+}
