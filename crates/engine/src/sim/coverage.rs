@@ -140,6 +140,7 @@ paths! {
     MemberJoined = "open: a device joins, empty",
     OlderCopy = "open: the data directory is an older copy",
     DirectoryBroughtBack = "the data directory is brought back as it was",
+    DeviceRolledBack = "a device is rolled back to what it had stored earlier",
     CarriedOver = "open: removals carried over into a new journal",
     ExactFooter = "open: records known by a footer",
     ExactScan = "open: records found without a footer",

@@ -3,6 +3,9 @@
 //!
 //! *Small areas*: the areas of checkpoints are made for eight lines of index, and a block has two.
 //! So an index of some hundred objects has many blocks. Most of them lie in segments.
+//!
+//! *Older devices*: a snapshot of a device is brought back after keys have changed, with the device
+//! in use meanwhile or without it.
 
 use super::maker::{Maker, choose};
 use super::plan::{Expiry, Key, Plan, Setup, Size, What};
@@ -47,6 +50,69 @@ impl Plan {
 }
 
 impl Maker<'_> {
+    /// A device comes back as it was before keys have changed, in one life or in several.
+    pub(super) fn older_device(&mut self, r: &mut SimRandom) {
+        let devices = self.setup.segments.len() as u64;
+        let device = r.below(devices) as u8;
+        let keys: Vec<Key> = (0..8 + r.below(12)).map(|_| self.key(r)).collect();
+        for &key in &keys {
+            self.put_up_to(key, 1000, r);
+        }
+        self.then(What::Idle { turns: 30 + r.below(90) as u32 }, r);
+        if r.chance(0.6) {
+            self.checkpoint(r);
+        }
+        self.then(What::CopyDevice { device }, r);
+        if r.chance(0.4) {
+            self.end_somehow(r);
+        }
+        let is_out = devices > 1 && r.chance(0.5);
+        if is_out {
+            self.then(What::Away { device, away: true }, r);
+        }
+        for _ in 0..1 + r.below(3) {
+            self.change_some(&keys, r);
+            if r.chance(0.7) {
+                self.end_somehow(r);
+            }
+        }
+        if is_out {
+            self.then(What::Away { device, away: false }, r);
+        }
+        self.then(What::OlderDevice { device }, r);
+        self.end_somehow(r);
+        self.read_all(&keys, r);
+        let count = r.below(40);
+        self.press(r, count);
+        if r.chance(0.6) {
+            self.end_somehow(r);
+        }
+        self.read_all(&keys, r);
+        self.read_all_hot(r);
+    }
+
+    /// Keys change, and what covers that may come: copies, a checkpoint, the journal's next lap.
+    fn change_some(&mut self, keys: &[Key], r: &mut SimRandom) {
+        for &key in keys {
+            match r.below(4) {
+                0 | 1 => self.put_up_to(key, 1000, r),
+                2 => self.then(What::Remove { key }, r),
+                _ => {}
+            }
+        }
+        self.then(What::Idle { turns: r.below(90) as u32 }, r);
+        if r.chance(0.5) {
+            self.checkpoint(r);
+        }
+        if r.chance(0.3) {
+            let ns = r.below(self.setup.namespaces.len() as u64) as u8;
+            self.then(What::Lap { ns, over: r.below(20) as u8 }, r);
+            self.checkpoint(r);
+        }
+        let count = r.below(30);
+        self.press(r, count);
+    }
+
     /// So many small objects that the index grows, and its checkpoints need segments.
     pub(super) fn grow_index(&mut self, r: &mut SimRandom) {
         let spaces = self.setup.namespaces.len() as u64;

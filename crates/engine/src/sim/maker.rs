@@ -78,6 +78,9 @@ impl Plan {
         if seed % 8 == 3 && weather == Weather::Fair {
             maker.older_directory(&mut SimRandom::new(seed ^ 0x01d));
         }
+        if seed % 8 == 6 || seed % 32 == 9 || seed % 32 == 13 {
+            maker.older_device(&mut SimRandom::new(seed ^ 0x01de));
+        }
         maker.push(r, What::Rest);
         let machine = r.chance(0.3);
         let end = if r.chance(0.5) {

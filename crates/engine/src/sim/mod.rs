@@ -12,6 +12,7 @@
 //! - background work, and clocks that step;
 //! - sizes and options that change between lives, and clean stops;
 //! - a data directory that comes back as it was earlier, while devices have gone on;
+//! - a device that comes back as it was earlier, while the data directory has gone on;
 //! - crashes of the process and of the machine, between two steps, in the middle of every kind of
 //!   effect, and while opening;
 //! - indexes that outgrow the areas of their checkpoints ([`kinds`]);
@@ -41,6 +42,7 @@ mod changes;
 mod checks;
 mod copies;
 pub mod coverage;
+mod device_changes;
 mod devices;
 mod directory;
 mod durable;

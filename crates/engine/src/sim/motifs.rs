@@ -108,7 +108,7 @@ impl Maker<'_> {
         self.read_all_hot(r);
     }
 
-    fn end_somehow(&mut self, r: &mut SimRandom) {
+    pub(super) fn end_somehow(&mut self, r: &mut SimRandom) {
         match r.below(4) {
             0 | 1 => self.close(r),
             n => self.crash(r, n == 3),
@@ -513,7 +513,7 @@ impl Maker<'_> {
     }
 
     /// Operations that need room, and such as make copies on flash stale.
-    fn press(&mut self, r: &mut SimRandom, count: u64) {
+    pub(super) fn press(&mut self, r: &mut SimRandom, count: u64) {
         let (removals, most_ms) = (choose(r, &[30, 30, 150]), choose(r, &[1, 100]));
         for _ in 0..count {
             let key = self.key(r);
@@ -554,18 +554,18 @@ impl Maker<'_> {
         self.then(What::Put { key, len, expiry: Expiry::Never, group: 0, slot: 0 }, r);
     }
 
-    fn put_up_to(&mut self, key: Key, most: u64, r: &mut SimRandom) {
+    pub(super) fn put_up_to(&mut self, key: Key, most: u64, r: &mut SimRandom) {
         let len = r.below(most) as u32;
         self.then(What::Put { key, len, expiry: Expiry::Never, group: 0, slot: 0 }, r);
     }
 
-    fn read_all(&mut self, keys: &[Key], r: &mut SimRandom) {
+    pub(super) fn read_all(&mut self, keys: &[Key], r: &mut SimRandom) {
         for &key in keys {
             self.then(What::Read { key, race: Race::None }, r);
         }
     }
 
-    fn read_all_hot(&mut self, r: &mut SimRandom) {
+    pub(super) fn read_all_hot(&mut self, r: &mut SimRandom) {
         for ns in 0..self.setup.namespaces.len() as u8 {
             for n in 0..self.hot {
                 self.then(What::Read { key: Key { ns, n }, race: Race::None }, r);

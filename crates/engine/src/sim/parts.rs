@@ -1,12 +1,12 @@
 //! The state of each part of a run between two steps. The steps themselves are in the files of
 //! these names: [`super::acks`], [`super::changes`], [`super::blocked`], [`super::lateness`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::oracle::SimObject;
 use super::plan::{Key, Options};
 use crate::api::{Hit, PutOutcome};
-use crate::device::sim::Directory;
+use crate::device::sim::{Directory, Image};
 use crate::durability::pending::{Ack, Pending};
 use crate::ops::get::Lookup;
 use crate::ops::modify::{Change, Changed, Modified, ModifyRead};
@@ -30,6 +30,15 @@ pub(super) struct DirectoryCopies {
     pub copy: Option<(Directory, Vec<Options>)>,
     /// A checkpoint was completed since it was made.
     pub shows: bool,
+}
+
+/// Snapshots of devices.
+#[derive(Default)]
+pub(super) struct Snapshots {
+    /// The latest of each device, with the cache that it was of.
+    pub latest: BTreeMap<u8, (Image, [u8; 16])>,
+    /// Devices that the next opening finds rolled back.
+    pub due: Vec<u8>,
 }
 
 /// What is waited for.

@@ -337,6 +337,14 @@ pub enum What {
     /// The next opening finds the data directory as it was copied, if devices show that they have
     /// gone on since.
     OlderDirectory,
+    /// A snapshot of a device is taken.
+    CopyDevice {
+        device: u8,
+    },
+    /// The next opening finds a device as it was in its latest snapshot of this cache.
+    OlderDevice {
+        device: u8,
+    },
     /// Sizes from the next opening on.
     Resize {
         size: Size,

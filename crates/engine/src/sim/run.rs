@@ -15,7 +15,6 @@ use super::state::{
 use super::world::{EPOCH, Life, World};
 use crate::api::{MissReason, PutOutcome, RefuseReason, Tier};
 use crate::clock::Clock;
-use crate::device::DeviceId;
 use crate::device::sim::{Crash, SimFaults};
 use crate::durability::pending::Ack;
 use crate::format::journal::Event;
@@ -148,17 +147,6 @@ impl Run {
             What::SetClock { by } => self.set_clock(life, by),
             What::Fault { fault, permille } => self.fault(fault, permille),
             What::Heal => self.heal(),
-            What::Away { device, away } => {
-                self.world.machine.set_away(DeviceId(device.into()), away);
-                self.foul |= away;
-            }
-            What::Mute { device, mute } => {
-                self.world.machine.set_mute(DeviceId(device.into()), mute);
-            }
-            What::HangOpening { device, after } => {
-                self.world.machine.hang_while_opening(DeviceId(device.into()), after.into());
-                self.foul = true;
-            }
             What::CutAfter { effects } => self.world.machine.crash_after(effects.into()),
             What::HoldUp { io, after, turns } => {
                 self.world.machine.hold_up(io.real(), after.into(), turns.into());
@@ -171,7 +159,7 @@ impl Run {
             What::OlderDirectory => self.copies.comes_back = true,
             What::Resize { size } => self.world.size = size,
             What::SetOptions { ns, options } => self.world.options[usize::from(ns)] = options,
-            other => unreachable!("{other:?} is a step of the cache"),
+            what => self.change_device(what),
         }
     }
 
@@ -514,6 +502,7 @@ impl Run {
         self.drop_acks(crash.kind);
         self.world.crash(life, crash.kind);
         self.change_directory(covered);
+        self.roll_devices_back();
         if let Some(device) = crash.exchange {
             (self.foul, self.stained) = (true, true);
             self.world.exchange(device);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::oracle::{Oracle, SimObject};
-use super::parts::{Acking, Changing, DirectoryCopies, Happened, Lateness};
+use super::parts::{Acking, Changing, DirectoryCopies, Happened, Lateness, Snapshots};
 use super::plan::{Key, Options, Setup};
 use super::world::{EPOCH, Life, World};
 use crate::api::{DropReason, PutOptions};
@@ -110,6 +110,7 @@ pub(super) struct Run {
     /// What came back while the background thread was blocked.
     pub happened: Arc<Mutex<Vec<Happened>>>,
     pub copies: DirectoryCopies,
+    pub snapshots: Snapshots,
     /// The clean stop has begun.
     pub closing: bool,
     /// What was to be kept when it began, and the counters then.
@@ -158,6 +159,7 @@ impl Run {
             lateness: Lateness::default(),
             happened: Arc::default(),
             copies: DirectoryCopies::default(),
+            snapshots: Snapshots::default(),
             closing: false,
             to_keep: None,
             needed: [0; 2],

@@ -148,6 +148,19 @@ impl Device {
         *self = Self::new(self.len());
     }
 
+    /// What is stored.
+    #[cfg(test)]
+    pub(super) fn image(&self) -> Vec<u8> {
+        self.bytes.clone()
+    }
+
+    /// What is stored is this again, for good.
+    #[cfg(test)]
+    pub(super) fn restore(&mut self, image: &[u8]) {
+        (self.bytes, self.durable) = (image.to_vec(), image.to_vec());
+        self.log.clear();
+    }
+
     pub(super) fn flip(&mut self, byte: u64, bit: u8) {
         self.bytes[byte as usize] ^= 1 << (bit % 8);
         self.durable[byte as usize] ^= 1 << (bit % 8);

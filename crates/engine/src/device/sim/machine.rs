@@ -21,6 +21,10 @@ use crate::device::{DeviceId, DeviceInfo, WriteBuf};
 #[derive(Default)]
 pub(crate) struct Spare(Option<Device>);
 
+/// What a device has stored once.
+#[cfg(test)]
+pub(crate) struct Image(Vec<u8>);
+
 /// A copy of areas and metadata files.
 #[cfg(test)]
 pub(crate) struct Directory {
@@ -404,6 +408,18 @@ impl SimMachine {
         let here = &mut state.devices[usize::from(device.0)];
         let spare = other.0.get_or_insert_with(|| Device::new(here.len()));
         std::mem::swap(here, spare);
+    }
+
+    /// What a device has stored now: a snapshot.
+    #[cfg(test)]
+    pub(crate) fn image_of(&self, device: DeviceId) -> Image {
+        Image(self.lock().devices[usize::from(device.0)].image())
+    }
+
+    /// Brings a device back to what it had stored once.
+    #[cfg(test)]
+    pub(crate) fn roll_back(&self, device: DeviceId, image: &Image) {
+        self.lock().devices[usize::from(device.0)].restore(&image.0);
     }
 
     /// What is stored, seen by nobody in the machine: works also without power, and without faults.

@@ -50,6 +50,8 @@
 //! be *mute*: what is asked of its queue stays in flight until it answers again. A device may be
 //! exchanged for an empty one. One may be another *name* of a second one.
 //!
+//! A device may be rolled back to what it had stored earlier.
+//!
 //! Areas and metadata files may be brought back as they were earlier, while devices stay as they
 //! are: an older copy of the data directory.
 //!
@@ -80,7 +82,7 @@ pub use device::SIM_ALIGNMENT;
 pub use faults::{Crash, SimFaults, SimIo};
 pub use machine::SimMachine;
 #[cfg(test)]
-pub(crate) use machine::{Directory, Spare};
+pub(crate) use machine::{Directory, Image, Spare};
 pub use media::{SimMedia, SimMetaStore};
 pub use queue::SimDisk;
 pub use random::SimRandom;
