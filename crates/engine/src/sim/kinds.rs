@@ -6,6 +6,12 @@
 //!
 //! *Older devices*: a snapshot of a device is brought back after keys have changed, with the device
 //! in use meanwhile or without it.
+//!
+//! *Mute over a crash*: a device does not answer when a life ends, nor when the next one begins. It
+//! is back later.
+//!
+//! *Other places*: devices are each in the place of the other, an empty one of another size is in
+//! the place of one, and a snapshot is beside what it was taken of.
 
 use super::maker::{Maker, choose};
 use super::plan::{Expiry, Key, Plan, Setup, Size, What};
@@ -89,6 +95,74 @@ impl Maker<'_> {
         }
         self.read_all(&keys, r);
         self.read_all_hot(r);
+    }
+
+    /// A device stops answering, or fails, over the end of a life, and is back after it.
+    pub(super) fn mute_over_crash(&mut self, r: &mut SimRandom) {
+        let devices = self.setup.segments.len() as u64;
+        let device = r.below(devices) as u8;
+        let keys: Vec<Key> = (0..8 + r.below(12)).map(|_| self.key(r)).collect();
+        self.change_some(&keys, r);
+        let what = match r.below(4) {
+            0 => What::Away { device, away: true },
+            _ => What::MuteOver { device, crashes: 1 + r.below(3) as u32 },
+        };
+        self.then(what, r);
+        for _ in 0..r.below(3) {
+            self.change_some(&keys, r);
+        }
+        for _ in 0..1 + r.below(2) {
+            let machine = r.chance(0.3);
+            self.crash(r, machine);
+            self.change_some(&keys, r);
+        }
+        self.then(What::Mute { device, mute: false }, r);
+        self.then(What::Away { device, away: false }, r);
+        self.change_some(&keys, r);
+        for _ in 0..2 {
+            self.end_somehow(r);
+            self.read_all(&keys, r);
+        }
+        self.read_all_hot(r);
+    }
+
+    /// Devices are found in other places than before, or are others.
+    pub(super) fn other_places(&mut self, r: &mut SimRandom) {
+        let devices = self.setup.segments.len() as u64;
+        let keys: Vec<Key> = (0..8 + r.below(12)).map(|_| self.key(r)).collect();
+        for _ in 0..2 + r.below(3) {
+            self.change_some(&keys, r);
+            let device = r.below(devices) as u8;
+            if r.chance(0.3) {
+                self.then(What::CopyDevice { device }, r);
+            }
+            let other = r.below(devices) as u8;
+            if r.chance(0.8) {
+                self.then(What::SwapDevices { one: device, other }, r);
+            }
+            match r.below(8) {
+                0 => self.new_device(device, r),
+                1 => self.then(What::OlderDevice { device }, r),
+                _ => {}
+            }
+            self.end_somehow(r);
+            self.read_all(&keys, r);
+        }
+        self.change_some(&keys, r);
+        self.end_somehow(r);
+        self.read_all(&keys, r);
+        self.read_all_hot(r);
+    }
+
+    /// An empty device is in the place of one: larger, or smaller where a cache can do with what is
+    /// left. Small areas are made for so many segments.
+    fn new_device(&mut self, device: u8, r: &mut SimRandom) {
+        let all: u32 = self.setup.segments.iter().sum();
+        let least = if all >= 16 { -2 } else { 0 };
+        if self.setup.block_lines.is_none() {
+            let more = least + r.below(7) as i32;
+            self.then(What::NewDevice { device, more }, r);
+        }
     }
 
     /// Keys change, and what covers that may come: copies, a checkpoint, the journal's next lap.

@@ -81,6 +81,12 @@ impl Plan {
         if seed % 8 == 6 || seed % 32 == 9 || seed % 32 == 13 {
             maker.older_device(&mut SimRandom::new(seed ^ 0x01de));
         }
+        if seed % 16 == 2 || seed % 32 == 25 || seed % 32 == 29 {
+            maker.mute_over_crash(&mut SimRandom::new(seed ^ 0x3075));
+        }
+        if seed % 16 == 4 || seed % 64 == 41 {
+            maker.other_places(&mut SimRandom::new(seed ^ 0x97ace));
+        }
         maker.push(r, What::Rest);
         let machine = r.chance(0.3);
         let end = if r.chance(0.5) {

@@ -12,6 +12,8 @@
 //! - background work, and clocks that step;
 //! - sizes and options that change between lives, and clean stops;
 //! - a data directory that comes back as it was earlier, while devices have gone on;
+//! - a device that does not answer over a crash;
+//! - devices in other places of the list, and an empty one of another size in the place of one;
 //! - a device that comes back as it was earlier, while the data directory has gone on;
 //! - crashes of the process and of the machine, between two steps, in the middle of every kind of
 //!   effect, and while opening;
@@ -58,6 +60,7 @@ mod loom_tests;
 mod maker;
 mod metadata;
 mod motifs;
+mod older_devices;
 mod openings;
 mod oracle;
 mod parted;

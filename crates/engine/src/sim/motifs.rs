@@ -483,7 +483,7 @@ impl Maker<'_> {
         self.then(What::Idle { turns: CHECKPOINT_TURNS }, r);
     }
 
-    fn crash(&mut self, r: &mut SimRandom, machine: bool) {
+    pub(super) fn crash(&mut self, r: &mut SimRandom, machine: bool) {
         self.then(What::Crash { machine, check: r.chance(0.8), again: None, exchange: None }, r);
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::oracle::SimObject;
-use super::plan::{Key, Options};
+use super::plan::{Key, Options, What};
 use crate::api::{Hit, PutOutcome};
 use crate::device::sim::{Directory, Image};
 use crate::durability::pending::{Ack, Pending};
@@ -37,8 +37,8 @@ pub(super) struct DirectoryCopies {
 pub(super) struct Snapshots {
     /// The latest of each device, with the cache that it was of.
     pub latest: BTreeMap<u8, (Image, [u8; 16])>,
-    /// Devices that the next opening finds rolled back.
-    pub due: Vec<u8>,
+    /// What becomes of devices before the next opening.
+    pub due: Vec<What>,
 }
 
 /// What is waited for.

@@ -311,6 +311,11 @@ pub enum What {
         device: u8,
         mute: bool,
     },
+    /// A device is mute from now on, and over so many crashes.
+    MuteOver {
+        device: u8,
+        crashes: u32,
+    },
     /// The power goes in the middle of the n-th effect from now on.
     CutAfter {
         effects: u32,
@@ -344,6 +349,17 @@ pub enum What {
     /// The next opening finds a device as it was in its latest snapshot of this cache.
     OlderDevice {
         device: u8,
+    },
+    /// The next opening finds each of two devices in the place of the other.
+    SwapDevices {
+        one: u8,
+        other: u8,
+    },
+    /// The next opening finds an empty device in the place of one, which has so many segments more
+    /// or fewer.
+    NewDevice {
+        device: u8,
+        more: i32,
     },
     /// Sizes from the next opening on.
     Resize {

@@ -502,7 +502,7 @@ impl Run {
         self.drop_acks(crash.kind);
         self.world.crash(life, crash.kind);
         self.change_directory(covered);
-        self.roll_devices_back();
+        self.change_devices();
         if let Some(device) = crash.exchange {
             (self.foul, self.stained) = (true, true);
             self.world.exchange(device);

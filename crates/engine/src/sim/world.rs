@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::coverage::{Path, reach};
+use super::coverage::{Path, reach, reach_times};
 use super::plan::{Options, Setup, Size};
 use crate::background::{Background, BalanceRules, CompactionRules};
 use crate::cache::TIMEOUT;
@@ -166,6 +166,7 @@ impl World {
     pub fn open(&mut self) -> Life {
         self.apply_size();
         self.interrupted = false;
+        reach_times(Path::MuteOverCrash, u64::from(self.machine.any_mute()));
         for attempt in 0.. {
             if attempt == TRIES {
                 self.machine.set_faults(SimFaults::none());
@@ -270,6 +271,7 @@ impl World {
             || self.hung
             || SimFaults { slow: 0.0, ..self.faults } != SimFaults::none()
             || self.machine.any_away()
+            || self.machine.any_mute()
     }
 
     /// Lets the background work go on by one step, until the clean stop is over.

@@ -44,6 +44,8 @@ pub(super) struct Device {
     pub(super) away: bool,
     /// What is in flight to it stays there.
     pub(super) mute: bool,
+    /// Crashes over which that lasts.
+    pub(super) mute_over: u32,
     /// Writes fail that touch these bytes.
     pub(super) bad: std::ops::Range<u64>,
 }
@@ -51,7 +53,16 @@ pub(super) struct Device {
 impl Device {
     pub(super) fn new(size: u64) -> Self {
         let (bytes, durable) = (vec![0; size as usize], vec![0; size as usize]);
-        Self { bytes, durable, log: Vec::new(), logged: 0, away: false, mute: false, bad: 0..0 }
+        Self {
+            bytes,
+            durable,
+            log: Vec::new(),
+            logged: 0,
+            away: false,
+            mute: false,
+            mute_over: 0,
+            bad: 0..0,
+        }
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -140,6 +151,12 @@ impl Device {
             let range = write.offset..write.offset + (write.to - write.from);
             self.bytes[range.clone()].copy_from_slice(&self.durable[range]);
         }
+    }
+
+    /// A crash ends that it is mute, unless that is to last.
+    pub(super) fn answer_after_crash(&mut self) {
+        self.mute &= self.mute_over > 0;
+        self.mute_over = self.mute_over.saturating_sub(1);
     }
 
     /// Everything is gone: a new, empty device in its place.

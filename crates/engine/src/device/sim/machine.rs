@@ -143,6 +143,14 @@ impl Machine {
         self.devices[usize::from(device.0)].mute
     }
 
+    /// Devices have changed their places, or are others.
+    #[cfg(test)]
+    fn look_at_sizes(&mut self) {
+        for (info, device) in self.infos.iter_mut().zip(&self.devices) {
+            info.size = device.len();
+        }
+    }
+
     /// Counts an effect a handle of this life is about to have.
     pub(crate) fn effect(&mut self, life: u64) -> Moment {
         if !self.reaches(life) {
@@ -294,7 +302,7 @@ impl SimMachine {
             state.blocking = None;
         }
         state.holds.clear();
-        state.devices.iter_mut().for_each(|device| device.mute = false);
+        state.devices.iter_mut().for_each(Device::answer_after_crash);
         state.down = false;
         state.life += 1;
     }
@@ -319,7 +327,15 @@ impl SimMachine {
     /// What is in flight to a device stays there, or ends as ever.
     #[cfg(test)]
     pub(crate) fn set_mute(&self, device: DeviceId, mute: bool) {
-        self.lock().devices[usize::from(device.0)].mute = mute;
+        let device = &mut self.lock().devices[usize::from(device.0)];
+        (device.mute, device.mute_over) = (mute, 0);
+    }
+
+    /// A device is mute from now on, also when the machine has crashed so often.
+    #[cfg(test)]
+    pub(crate) fn mute_over(&self, device: DeviceId, crashes: u32) {
+        let device = &mut self.lock().devices[usize::from(device.0)];
+        (device.mute, device.mute_over) = (true, crashes);
     }
 
     /// A device falls mute in the middle of the next opening, once it was asked so often.
@@ -401,13 +417,36 @@ impl SimMachine {
         self.lock().devices[usize::from(device.0)].wipe();
     }
 
-    /// Exchanges a device for the one given, which must have its size.
+    /// Exchanges a device for the one given; for an empty one of its size where none is.
     #[cfg(test)]
     pub(crate) fn exchange(&self, device: DeviceId, other: &mut Spare) {
         let state = &mut *self.lock();
         let here = &mut state.devices[usize::from(device.0)];
         let spare = other.0.get_or_insert_with(|| Device::new(here.len()));
         std::mem::swap(here, spare);
+        state.look_at_sizes();
+    }
+
+    /// Two devices are each in the place of the other.
+    #[cfg(test)]
+    pub(crate) fn swap(&self, one: DeviceId, other: DeviceId) {
+        let state = &mut *self.lock();
+        state.devices.swap(one.0.into(), other.0.into());
+        state.look_at_sizes();
+    }
+
+    /// Puts a new, empty device of this size in the place of one.
+    #[cfg(test)]
+    pub(crate) fn replace(&self, device: DeviceId, size: u64) {
+        let state = &mut *self.lock();
+        state.devices[usize::from(device.0)] = Device::new(size);
+        state.look_at_sizes();
+    }
+
+    /// Bytes of a device.
+    #[cfg(test)]
+    pub(crate) fn size_of(&self, device: DeviceId) -> u64 {
+        self.lock().devices[usize::from(device.0)].len()
     }
 
     /// What a device has stored now: a snapshot.
@@ -419,7 +458,9 @@ impl SimMachine {
     /// Brings a device back to what it had stored once.
     #[cfg(test)]
     pub(crate) fn roll_back(&self, device: DeviceId, image: &Image) {
-        self.lock().devices[usize::from(device.0)].restore(&image.0);
+        let state = &mut *self.lock();
+        state.devices[usize::from(device.0)].restore(&image.0);
+        state.look_at_sizes();
     }
 
     /// What is stored, seen by nobody in the machine: works also without power, and without faults.

@@ -47,7 +47,8 @@
 //! on (`SimMachine::block_with`). Flushes of devices are held up like other I/Os.
 //!
 //! A device may also be *away*: every I/O fails with EIO until it is back with its contents. It may
-//! be *mute*: what is asked of its queue stays in flight until it answers again. A device may be
+//! be *mute*: what is asked of its queue stays in flight until it answers again, or the machine has
+//! crashed, or has crashed a given number of times more. A device may be
 //! exchanged for an empty one. One may be another *name* of a second one.
 //!
 //! A device may be rolled back to what it had stored earlier.
