@@ -1,12 +1,21 @@
-"""Several flash devices, of which one is missing or empty when the server starts."""
+"""Several flash devices, of which one is missing or empty when the server starts, or is pulled out
+while it serves.
+"""
+
+import random
+import threading
 
 import pytest
 
+from afterglow_e2e import loop_device
 from afterglow_e2e.afterglow import binary
+from afterglow_e2e.loop_device import LoopDevice
 from afterglow_e2e.memcache import MemcacheAfterglow, content, fill, on_flash
 from afterglow_e2e.process import poll, run
 
 COUNT, SIZE = 3_000, 4_000
+# More than memory holds.
+MANY = 20_000
 
 
 @pytest.fixture
@@ -62,3 +71,73 @@ def test_a_device_that_is_missing_at_a_start_costs_its_share_and_nothing_else(se
     server.start()
     assert hits(server) == left
     assert "joins the cache, empty" in server.log_text()
+
+
+class Reader(threading.Thread):
+    """A client that reads one object after the other, and puts again what is not there."""
+
+    def __init__(self, server, seed):
+        super().__init__(daemon=True)
+        self.raw, self.random = server.connect(), random.Random(seed)
+        self.over, self.failed = threading.Event(), None
+        self.hits = self.misses = 0
+
+    def run(self):
+        try:
+            while not self.over.is_set():
+                self.read(self.random.randrange(MANY))
+        except Exception as error:  # told at the end
+            self.failed = error
+
+    def read(self, i):
+        key, value = b"o%d" % i, content(i, SIZE)
+        found = self.raw.get(key)
+        assert found in (None, value), key
+        self.hits += found is not None
+        self.misses += found is None
+        if found is None:
+            stored = self.raw.set(key, value)
+            assert stored == b"STORED", stored
+
+    def end(self):
+        self.over.set()
+        self.join(timeout=30)
+        self.raw.close()
+        assert not self.is_alive(), "it still waits for an answer"
+
+
+@pytest.mark.skipif(bool(loop_device.missing()), reason=loop_device.missing())
+def test_a_device_that_is_pulled_out_under_load_costs_its_share_and_no_client_an_error(tmp_path):
+    devices = [LoopDevice(tmp_path, 128 << 20) for _ in range(2)]
+    flash = [part for device in devices for part in ("--flash", f"{device.path}:all")]
+    server = MemcacheAfterglow(folder=tmp_path / "own", memory="32MiB", extra=flash)
+    server.start()
+    try:
+        raw = server.connect()
+        fill(raw, MANY, SIZE)
+        on_flash(server)
+        readers = [Reader(server, seed) for seed in range(4)]
+        total = lambda of: sum(getattr(reader, of) for reader in readers)  # noqa: E731
+        for reader in readers:
+            reader.start()
+        poll("a good many hits", lambda: total("hits") > MANY, 60)
+        missed = total("misses")
+        assert missed < MANY // 50, "nearly all is there"
+        devices[1].pull()
+        poll("what was there to be missed", lambda: total("misses") > missed + MANY // 4, 60)
+        # What was put again is served from memory and from the other device.
+        before, missed = total("hits"), total("misses")
+        poll("hits again", lambda: total("hits") > before + 4 * MANY, 60)
+        assert total("misses") - missed < MANY * 3 // 2, "it is missed once, or a few times"
+        for reader in readers:
+            reader.end()
+        assert [reader.failed for reader in readers] == [None] * len(readers)
+        assert raw.get(b"o0") in (None, content(0, SIZE))
+        raw.close()
+        # It is known which one.
+        assert str(devices[1].path) in server.log_text()
+        server.stop()
+    finally:
+        server.kill()
+        for device in devices:
+            device.close()
