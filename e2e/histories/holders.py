@@ -264,6 +264,8 @@ class Holders:
             for how in self.random.sample(self.ends, len(self.ends))[:rounds]:
                 self.round(how)
             after = self.instance.metrics()
+            if self.hits < rounds:
+                raise Failure(f"{self.hits:.0f} hits in {rounds} rounds judge nothing of the cache")
         finally:
             self.answering(self.nodes)
             for instance in self.instances:
