@@ -18,7 +18,7 @@ pub use kind::ResultKind;
 pub use metadata::{ColumnSpec, Columns, MetadataFlags, MetadataOut, ResultMetadata};
 pub use prepared::{Prepared, encode_prepared};
 pub use rows::{Row, RowCells, RowIter, Rows, encode_rows_start};
-pub use types::{CqlType, MAX_TYPE_DEPTH};
+pub use types::{CqlType, MAX_TYPE_DEPTH, scalar_code};
 
 use uuid::Uuid;
 

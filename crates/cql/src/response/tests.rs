@@ -483,6 +483,20 @@ fn what_precedes_a_message_comes_in_the_order_trace_warnings_payload() {
 }
 
 #[test]
+fn the_code_of_a_native_type_is_its_option() {
+    let natives = "ascii bigint blob boolean date decimal double float inet int smallint text time \
+                   timestamp timeuuid tinyint uuid varint";
+    for name in natives.split_whitespace() {
+        let option = scalar_code(name).unwrap().to_be_bytes();
+        let parsed = format!("{:?}", CqlType::parse(&option).unwrap()).to_lowercase();
+        assert_eq!(parsed.replace("varchar", "text"), name);
+    }
+    for name in ["counter", "duration", "frozen<int>", "list<int>", "address", ""] {
+        assert_eq!(scalar_code(name), None, "{name}");
+    }
+}
+
+#[test]
 fn types_tell_what_they_are() {
     let custom = |class: &str| CqlType::Custom(class.to_owned());
     let parse = |bytes: &[u8]| CqlType::parse(bytes).unwrap();

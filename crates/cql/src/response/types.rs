@@ -82,6 +82,32 @@ const TUPLE: u16 = 0x31;
 const DURATION_CLASS: &str = "org.apache.cassandra.db.marshal.DurationType";
 const VECTOR_CLASS: &str = "org.apache.cassandra.db.marshal.VectorType";
 
+/// The number of a native type in metadata, by its name in the schema's tables; its option is that
+/// number alone. `None` for all others, and for those that servers write in several ways.
+pub fn scalar_code(name: &str) -> Option<u16> {
+    Some(match name {
+        "ascii" => 0x01,
+        "bigint" => 0x02,
+        "blob" => 0x03,
+        "boolean" => 0x04,
+        "decimal" => 0x06,
+        "double" => 0x07,
+        "float" => 0x08,
+        "int" => 0x09,
+        "timestamp" => 0x0B,
+        "uuid" => 0x0C,
+        "text" => 0x0D,
+        "varint" => 0x0E,
+        "timeuuid" => 0x0F,
+        "inet" => 0x10,
+        "date" => 0x11,
+        "time" => 0x12,
+        "smallint" => 0x13,
+        "tinyint" => 0x14,
+        _ => return None,
+    })
+}
+
 impl CqlType {
     /// Parses the bytes of one option, as [`super::ColumnSpec::type_bytes`] has them.
     pub fn parse(option: &[u8]) -> Result<Self> {

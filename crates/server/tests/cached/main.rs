@@ -22,6 +22,7 @@ mod logged;
 mod mostly_on_flash;
 mod node;
 mod orders;
+mod other_types;
 mod pipelined;
 mod reads;
 mod refreshes;

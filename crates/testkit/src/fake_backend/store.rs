@@ -101,6 +101,7 @@ impl Store {
             token: u64::from(number).reverse_bits() as i64,
             shows_schema: None,
             lacks: None,
+            sees: None,
         };
         self.nodes.push(identity.clone());
         identity

@@ -282,6 +282,10 @@ fn tables(store: &Store, id: &Identity) -> Vec<(i64, Values)> {
 }
 
 fn columns(store: &Store, id: &Identity) -> Vec<Values> {
+    let seen_as = |keyspace: &str, table: &str, column: &str| {
+        let seen = id.sees.as_ref().filter(|seen| seen.is_of(keyspace, table))?;
+        (seen.column == column).then_some(seen.type_name.as_str())
+    };
     known_tables(store, id)
         .flat_map(|(keyspace, name, table)| table.columns.iter().map(move |c| (keyspace, name, c)))
         .map(|(keyspace, name, column)| {
@@ -298,7 +302,7 @@ fn columns(store: &Store, id: &Identity) -> Vec<Values> {
                 text(&column.name),
                 text(kind),
                 int(column.position),
-                text(&column.type_name),
+                text(seen_as(keyspace, name, &column.name).unwrap_or(&column.type_name)),
             ]
         })
         .collect()

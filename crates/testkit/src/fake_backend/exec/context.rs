@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::SystemTime};
 use afterglow_cql::{message::Consistency, response::CqlType};
 
 use crate::fake_backend::{
-    identity::Identity,
+    identity::{Identity, SeenType},
     refusal::Refusal,
     replicas::Replicas,
     statement::Name,
@@ -97,11 +97,24 @@ pub fn find<'s>(store: &'s Store, name: &Name, context: &Context<'_>) -> Done<Co
     let keyspace = context.keyspace_of(name)?;
     let virtual_table =
         || system::table(store, context.identity, keyspace, &name.table).map(Cow::Owned);
+    let seen = context.identity.sees.as_ref().filter(|seen| seen.is_of(keyspace, &name.table));
+    let as_seen = |table: &'s Table| match seen {
+        Some(seen) => Cow::Owned(with_type(table, seen)),
+        None => Cow::Borrowed(table),
+    };
     store
         .table(keyspace, &name.table)
-        .map(Cow::Borrowed)
+        .map(as_seen)
         .or_else(virtual_table)
         .ok_or_else(|| no_table(&name.table))
+}
+
+/// The table with the type of a column that a node takes it to have.
+fn with_type(table: &Table, seen: &SeenType) -> Table {
+    let mut table = table.clone();
+    let its = table.columns.iter_mut().filter(|column| column.name == seen.column);
+    its.for_each(|column| column.cql = seen.cql.clone());
+    table
 }
 
 pub fn column(table: &Table, name: &str) -> Done<usize> {

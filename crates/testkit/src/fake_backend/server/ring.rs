@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use afterglow_cql::token::murmur3;
+use afterglow_cql::{response::CqlType, token::murmur3};
 
 use super::{FakeBackend, lock::lock};
-use crate::fake_backend::identity::Identity;
+use crate::fake_backend::identity::{Identity, SeenType};
 
 impl FakeBackend {
     /// Its token.
@@ -38,6 +38,23 @@ impl FakeBackend {
             (keyspace.to_owned(), name.to_owned())
         };
         self.change(|node| node.lacks = table.map(pair));
+    }
+
+    /// Takes a column of the table `keyspace.name` for one of this type (its name, and itself), as
+    /// if it had not heard of a change or were the first to; until it takes another for such, or
+    /// none. Whoever executes has to prepare again.
+    pub fn see_type(&self, table: &str, column: &str, seen: Option<(&str, CqlType)>) {
+        let (keyspace, table) = table.split_once('.').expect("a keyspace and a name");
+        let seen = seen.map(|(type_name, cql)| SeenType {
+            keyspace: keyspace.to_owned(),
+            table: table.to_owned(),
+            column: column.to_owned(),
+            type_name: type_name.to_owned(),
+            cql,
+        });
+        self.change(|node| node.sees = seen);
+        let address = self.address();
+        lock(&self.shared.database.prepared).retain(|(node, _), _| *node != address);
     }
 
     /// Leaves the ring. It serves on, but no other node names it.

@@ -175,8 +175,7 @@ impl<'a> Session<'a> {
                 Err(refusal) => Some(Err(refusal)),
             },
             Request::Execute(execute) => {
-                let Some(known) = lock(&self.shared.database.prepared).get(execute.id).cloned()
-                else {
+                let Some(known) = self.shared.prepared(execute.id) else {
                     let text = "Prepared query with that ID not found";
                     return Ok(Some(error_answer(&ErrorBody::unprepared(text, execute.id))));
                 };
@@ -328,7 +327,7 @@ impl<'a> Session<'a> {
             let (statement, keyspace) = match item.statement {
                 StatementRef::Text(text) => (parse(text)?, self.keyspace.clone()),
                 StatementRef::Prepared(id) => {
-                    let prepared = lock(&self.shared.database.prepared).get(id).cloned();
+                    let prepared = self.shared.prepared(id);
                     let prepared = prepared.ok_or_else(|| Refusal {
                         code: ErrorCode::Unprepared,
                         message: "Prepared query with that ID not found".to_owned(),
@@ -379,7 +378,8 @@ impl<'a> Session<'a> {
             &mut out,
         );
         let prepared = Prepared { statement, keyspace, description };
-        lock(&self.shared.database.prepared).insert(id, Arc::new(prepared));
+        let of_node = (self.shared.address(), id);
+        lock(&self.shared.database.prepared).insert(of_node, Arc::new(prepared));
         Ok(out)
     }
 

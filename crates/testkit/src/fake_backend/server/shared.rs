@@ -36,11 +36,14 @@ pub type Listener = (Arc<Wire>, Version);
 /// Events with their bodies.
 pub type Events = Vec<(Header, Vec<u8>)>;
 
+/// What nodes have prepared, by the node's address and the statement's id.
+pub type PreparedByNode = HashMap<(SocketAddr, Vec<u8>), Arc<Prepared>>;
+
 /// What all nodes of a database share.
 #[derive(Clone, Default)]
 pub struct Database {
     pub store: Arc<Mutex<Store>>,
-    pub prepared: Arc<Mutex<HashMap<Vec<u8>, Arc<Prepared>>>>,
+    pub prepared: Arc<Mutex<PreparedByNode>>,
 }
 
 pub struct ServerShared {
@@ -105,6 +108,11 @@ impl ServerShared {
             .find(|node| node.address == self.address())
             .unwrap_or(&self.joined_as)
             .clone()
+    }
+
+    /// What was prepared here under this id.
+    pub fn prepared(&self, id: &[u8]) -> Option<Arc<Prepared>> {
+        lock(&self.database.prepared).get(&(self.address(), id.to_vec())).cloned()
     }
 
     /// Sends an event to everybody who listens at this node.

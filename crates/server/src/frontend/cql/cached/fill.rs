@@ -1,21 +1,39 @@
 //! Reading a whole row, or a unit of a partition, from the database for the cache.
+//!
+//! 1. A node prepares the SELECT of the table, and says what types the columns have. All native
+//!    ones must be those of the plan.
+//! 2. Each fill executes it, at any node. The answer says the types again.
+//! 3. If they are others, nothing is installed. The table's statements are removed, and then its
+//!    rows are forgotten ([`CachedState::fill`](super::state::CachedState::fill)).
+//!
+//! Nodes hear of a change one after the other, and some long after: a user type was altered, or the
+//! table dropped and made again. Ids of statements are digests of their texts, so each node executes
+//! what another has prepared.
+//!
+//! Invariant: whatever is cached of a table since its rows were last forgotten has the types of
+//! the statement that is remembered, if there is one. Texts are answered with those types.
+//!
+//! The race with fills under way: they began before the rows are forgotten, so none is installed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use afterglow_cql::error::ErrorCode;
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};
 use afterglow_cql::message::{Consistency, Execute, Prepare, QueryParams, ValuesBuilder};
-use afterglow_cql::plan::{Projected, ReadPlan, RowKey, TableSchema};
-use afterglow_cql::response::{self, ColumnSpec, MetadataOut, Response, ResultBody};
+use afterglow_cql::plan::{Column, Projected, ReadPlan, RowKey, TableSchema};
+use afterglow_cql::response::{
+    self, ColumnSpec, Columns, MetadataOut, Response, ResultBody, scalar_code,
+};
 use afterglow_rowcache::row::{FillError, Filled, fill_query, read_fill};
 use afterglow_rowcache::unit::{UnitAsked, read_unit, unit_query};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::super::{Backend, error_code, parsed};
+use super::super::{Backend, PreparedAnswer, error_code, parsed};
 use super::answer::MOST_BYTES;
 use crate::frontend::cql::keyed_turns::KeyedTurns;
 
@@ -49,18 +67,11 @@ impl FillStatement {
         let columns: Vec<ColumnSpec<'_>> = projection
             .iter()
             .zip(names)
-            .map(|(at, name)| {
-                let type_bytes = match at {
-                    Projected::Key(at) => &self.types[usize::from(*at)],
-                    Projected::Value(at) => &self.types[self.keys + usize::from(*at)],
-                    Projected::Count => BIGINT,
-                };
-                ColumnSpec {
-                    keyspace: &self.table.keyspace,
-                    table: &self.table.name,
-                    name,
-                    type_bytes,
-                }
+            .map(|(at, name)| ColumnSpec {
+                keyspace: &self.table.keyspace,
+                table: &self.table.name,
+                name,
+                type_bytes: self.type_of(*at),
             })
             .collect();
         let bytes = columns.iter().map(|column| column.name.len() + column.type_bytes.len());
@@ -71,6 +82,46 @@ impl FillStatement {
         MetadataOut::of_table(&columns).encode(version, &mut out);
         Some(out)
     }
+
+    fn type_of(&self, at: Projected) -> &[u8] {
+        match at {
+            Projected::Key(at) => &self.types[usize::from(at)],
+            Projected::Value(at) => &self.types[self.keys + usize::from(at)],
+            Projected::Count => BIGINT,
+        }
+    }
+
+    /// Whether these columns of an answer have the types that PREPARE gave. An id of new columns
+    /// says no more: it is their digest, which releases make in different ways.
+    fn has_types_of(&self, columns: &Columns<'_>) -> bool {
+        let values = self.types.len() - self.keys;
+        columns.len() == self.keys + 3 * values
+            && self.of_table(columns).map(|column| column.type_bytes).eq(&self.types)
+    }
+
+    /// Whether the native ones have the types of the plan. A node with others has heard of another
+    /// table of the name. What is cached has the plan's.
+    fn fits_plan(&self, columns: &Columns<'_>) -> bool {
+        let planned = self.table.keys().chain(self.table.values());
+        self.of_table(columns).zip(planned).all(|(said, column)| has_its_type(&said, column))
+    }
+
+    /// The columns of the table. Time and lifetime of each value follow it.
+    fn of_table<'c>(&self, columns: &Columns<'c>) -> impl Iterator<Item = ColumnSpec<'c>> {
+        let keys = self.keys;
+        let all = columns.iter().enumerate();
+        all.filter(move |(at, _)| at.checked_sub(keys).is_none_or(|at| at % 3 == 0))
+            .map(|(_, column)| column)
+    }
+
+    /// Whether a client knows the columns of this read by the same types.
+    fn suits(&self, read: &ReadPlan, version: Version, known: &PreparedAnswer) -> bool {
+        let Ok(ResultBody::Prepared(prepared)) = ResultBody::parse(version, &known.message) else {
+            return false;
+        };
+        let theirs = prepared.result.columns.iter().map(|column| column.type_bytes);
+        theirs.eq(read.projection.iter().map(|at| self.type_of(*at)))
+    }
 }
 
 /// Why a fill failed. The client's own request is then passed on unchanged.
@@ -78,6 +129,9 @@ impl FillStatement {
 pub enum FillFailure {
     /// The database could not be asked, or refused.
     Failed,
+    /// A node has said other types of the columns than one before. The table's statements are
+    /// removed; its rows are to be forgotten.
+    OtherTypes,
     /// It answered, but not in a way that can be stored.
     Uncacheable,
     /// It answered with a row that is too large to store.
@@ -134,6 +188,8 @@ pub struct FillStatements {
     prepared: Mutex<HashMap<StatementKey, OfGeneration>>,
     /// Thousands of reads may need the same statement at once: one of them prepares it.
     turns: KeyedTurns<StatementKey>,
+    /// The last generation in which nodes have said different types of the same columns.
+    disputed: AtomicU64,
 }
 
 impl FillStatements {
@@ -164,7 +220,30 @@ impl FillStatements {
         (statement.fingerprint == plan.fingerprint).then_some(statement)
     }
 
+    /// Whether nodes have said different types of the same columns in this generation. Then one
+    /// answer does not prove that a client knows those of the cached rows.
+    pub fn is_disputed(&self, generation: u64) -> bool {
+        self.disputed.load(Ordering::Acquire) == generation
+    }
+
+    /// Whether a client that knows these columns of the read knows the types of what is cached of
+    /// the table, as far as that is known.
+    pub fn suit(
+        &self,
+        read: &ReadPlan,
+        version: Version,
+        generation: u64,
+        known: &PreparedAnswer,
+    ) -> bool {
+        let ready = |kind| self.ready_of(kind, read, version, generation);
+        let statement = StatementKind::ALL.into_iter().find_map(ready);
+        statement.is_none_or(|statement| statement.suits(read, version, known))
+    }
+
     /// The statement of a row, prepared if need be.
+    ///
+    /// # Errors
+    /// [`FillFailure`]
     pub async fn get(
         &self,
         backend: &Backend,
@@ -217,8 +296,9 @@ impl FillStatements {
         self.remember((plan.table.id, backend.version(), kind), generation, statement)
     }
 
-    /// Under one generation a table has its columns' types for good. Where others are said, it was
-    /// made again, which no snapshot shows yet: its rows are none of this plan's.
+    /// A table has its columns' types for good, unless a node has heard of a change that another
+    /// has not: a user type was altered, or the table made again. Also from one generation to the
+    /// next: rows of before may be there.
     fn remember(
         &self,
         key: StatementKey,
@@ -228,13 +308,13 @@ impl FillStatements {
         let mut prepared = self.prepared.lock();
         let (table, version, _) = key;
         let differs = |kind: &StatementKind| {
-            prepared.get(&(table, version, *kind)).is_some_and(|(of, known)| {
-                (*of, known.fingerprint) == (generation, statement.fingerprint)
-                    && known.types != statement.types
+            prepared.get(&(table, version, *kind)).is_some_and(|(_, known)| {
+                known.fingerprint == statement.fingerprint && known.types != statement.types
             })
         };
         if StatementKind::ALL.iter().any(differs) {
-            return Err(FillFailure::Failed);
+            drop(prepared);
+            return Err(self.dispute(table, generation));
         }
         if prepared.len() >= MAX_STATEMENTS {
             prepared.clear();
@@ -242,6 +322,35 @@ impl FillStatements {
         let statement = Arc::new(statement);
         prepared.insert(key, (generation, statement.clone()));
         Ok(statement)
+    }
+
+    /// Nodes say different types of the table's columns. Whoever prepares next says which count.
+    fn dispute(&self, table: Uuid, generation: u64) -> FillFailure {
+        self.disputed.fetch_max(generation, Ordering::AcqRel);
+        let mut prepared = self.prepared.lock();
+        for version in Version::ALL {
+            for kind in StatementKind::ALL {
+                prepared.remove(&(table, *version, kind));
+            }
+        }
+        FillFailure::OtherTypes
+    }
+
+    /// An answer has other types than its statement.
+    ///
+    /// The race with other fills that find the same: the first removes the statement, and has the
+    /// rows forgotten. For the others it does not count any more, nor what they have read.
+    fn refute(&self, statement: &FillStatement, version: Version, generation: u64) -> FillFailure {
+        let table = statement.table.id;
+        let counts = |kind| {
+            let prepared = self.prepared.lock();
+            let known = prepared.get(&(table, version, kind));
+            known.is_some_and(|(_, known)| known.types == statement.types)
+        };
+        match StatementKind::ALL.into_iter().any(counts) {
+            true => self.dispute(table, generation),
+            false => FillFailure::Failed,
+        }
     }
 
     /// Reads the row or unit. `asked_at` is a moment before this call, in unix seconds.
@@ -262,7 +371,11 @@ impl FillStatements {
             statement = self.prepare(kind, backend, ask.plan, generation).await?;
             answer = execute(backend, &statement, &ask).await?;
         }
-        read(&answer, &ask, asked_at)
+        let filled = read(&answer, &statement, &ask, asked_at);
+        filled.map_err(|failure| match failure {
+            FillFailure::OtherTypes => self.refute(&statement, backend.version(), generation),
+            failure => failure,
+        })
     }
 }
 
@@ -291,7 +404,12 @@ fn understand(answer: &Envelope, plan: &ReadPlan) -> Option<FillStatement> {
     let values: Vec<ColumnSpec<'_>> = tail.iter().copied().step_by(3).collect();
     let whole = tail.len() == 3 * table.values().count()
         && named(head, &mut keys.iter().copied())
-        && named(&values, &mut table.values().map(|column| column.name.as_str()));
+        && named(&values, &mut table.values().map(|column| column.name.as_str()))
+        && head
+            .iter()
+            .chain(&values)
+            .zip(table.keys().chain(table.values()))
+            .all(|(said, column)| has_its_type(said, column));
     whole.then(|| FillStatement {
         id: prepared.id.to_vec(),
         metadata_id: prepared.result_metadata_id.map(<[u8]>::to_vec),
@@ -300,6 +418,12 @@ fn understand(answer: &Envelope, plan: &ReadPlan) -> Option<FillStatement> {
         fingerprint: plan.fingerprint,
         table: table.clone(),
     })
+}
+
+/// Whether a node says the type of a native column that the plan has. What others are made of the
+/// plan does not know.
+fn has_its_type(said: &ColumnSpec<'_>, column: &Column) -> bool {
+    scalar_code(&column.cql_type).is_none_or(|code| said.type_bytes == code.to_be_bytes())
 }
 
 async fn execute(
@@ -324,7 +448,12 @@ async fn execute(
 }
 
 /// An answer that carries anything besides its rows (a warning, say) belongs to this read alone.
-fn read(answer: &Envelope, ask: &Ask<'_>, asked_at: u32) -> Result<Filled, FillFailure> {
+fn read(
+    answer: &Envelope,
+    statement: &FillStatement,
+    ask: &Ask<'_>,
+    asked_at: u32,
+) -> Result<Filled, FillFailure> {
     if answer.header.opcode != Opcode::Result {
         return Err(FillFailure::Failed);
     }
@@ -332,12 +461,18 @@ fn read(answer: &Envelope, ask: &Ask<'_>, asked_at: u32) -> Result<Filled, FillF
         response::split(&answer.header, &answer.body).map_err(|_| FillFailure::Failed)?;
     let rows = match Response::parse(&answer.header, message) {
         Ok(Response::Result(ResultBody::Rows(rows)))
-            if extras.is_plain() && !rows.metadata.has_more() =>
+            if extras.is_plain() && !rows.metadata.has_more() && !rows.metadata.is_skipped() =>
         {
             rows
         }
         _ => return Err(FillFailure::Uncacheable),
     };
+    if !statement.has_types_of(&rows.metadata.columns) {
+        return Err(match statement.fits_plan(&rows.metadata.columns) {
+            true => FillFailure::OtherTypes,
+            false => FillFailure::Failed,
+        });
+    }
     let cells: Vec<Vec<Option<&[u8]>>> = rows
         .iter()
         .map(|row| row.map(|row| row.cells().collect()))
@@ -356,32 +491,123 @@ fn read(answer: &Envelope, ask: &Ask<'_>, asked_at: u32) -> Result<Filled, FillF
 
 #[cfg(test)]
 mod tests {
+    use afterglow_cql::frame::Header;
     use afterglow_cql::schema::Schema;
 
     use super::*;
     use crate::frontend::cql::cached::testing::{keyed, read_of};
 
-    /// It was dropped and made again with another type. A client decodes by the type that it knows.
-    #[test]
-    fn a_table_whose_columns_have_other_types_under_one_schema_is_not_filled() {
-        let (plan, _) = read_of(&Schema::of_tables([keyed("t", 7)]), "t");
-        let statement = |of: u8| FillStatement {
-            id: vec![of],
+    const INT: &[u8] = &[0, 9];
+    const TEXT: &[u8] = &[0, 13];
+
+    /// A table with a value of a user type, of which the plan has but the name.
+    fn plan() -> ReadPlan {
+        let mut table = keyed("t", 7);
+        table.regulars[0].cql_type = "frozen<address>".to_owned();
+        read_of(&Schema::of_tables([table]), "t").0
+    }
+
+    fn of(plan: &ReadPlan, id: u8, value: &[u8]) -> FillStatement {
+        FillStatement {
+            id: vec![id],
             metadata_id: None,
-            types: vec![vec![0, of]],
+            types: vec![INT.to_vec(), value.to_vec()],
             keys: 1,
             table: plan.table.clone(),
             fingerprint: plan.fingerprint,
+        }
+    }
+
+    fn specs<'s>(names: &[&'s str], types: &[&'s [u8]]) -> Vec<ColumnSpec<'s>> {
+        let spec = |(name, type_bytes): (&&'s str, &&'s [u8])| ColumnSpec {
+            keyspace: "ks",
+            table: "t",
+            name,
+            type_bytes,
         };
+        names.iter().zip(types).map(spec).collect()
+    }
+
+    const NAMES: [&str; 4] = ["k", "v", "writetime(v)", "ttl(v)"];
+
+    /// A RESULT with columns of these types.
+    fn result(types: [&[u8]; 4], encode: impl FnOnce(&MetadataOut<'_>, &mut Vec<u8>)) -> Envelope {
+        let (columns, mut body) = (specs(&NAMES, &types), Vec::new());
+        encode(&MetadataOut::of_table(&columns), &mut body);
+        let header = Header::new(Version::V5, 0, Opcode::Result);
+        Envelope { header, body: body.into() }
+    }
+
+    /// It was dropped and made again with another type, or a user type altered. A client decodes by
+    /// the type that it knows.
+    #[test]
+    fn a_table_whose_columns_have_other_types_is_prepared_anew() {
+        let plan = plan();
         let statements = FillStatements::default();
-        let key = (plan.table.id, Version::V5, StatementKind::Row);
-        let remember = |generation, of| statements.remember(key, generation, statement(of)).is_ok();
-        assert_eq!([(1, 9), (1, 9), (1, 13)].map(|(at, of)| remember(at, of)), [true, true, false]);
-        let unit = (plan.table.id, Version::V5, StatementKind::Unit { reversed: true });
-        let of_unit = |of| statements.remember(unit, 1, statement(of)).is_ok();
-        assert_eq!([13, 9].map(of_unit), [false, true], "units are compared with rows");
-        let known = statements.ready(&plan, Version::V5, 1).expect("the one of before stays");
-        assert_eq!(known.id, [9]);
-        assert!(remember(2, 13), "a type of its own may have changed");
+        let key = |kind| (plan.table.id, Version::V5, kind);
+        let unit = StatementKind::Unit { reversed: true };
+        let remember = |generation, kind, id, value| {
+            let known = statements.remember(key(kind), generation, of(&plan, id, value));
+            known.map(|_| ()).err()
+        };
+        let ready = |generation| {
+            let of_kind = |kind| statements.ready_of(kind, &plan, Version::V5, generation);
+            [StatementKind::Row, unit].map(|kind| of_kind(kind).map(|known| known.id[0]))
+        };
+        let other = Some(FillFailure::OtherTypes);
+        assert_eq!(remember(1, StatementKind::Row, 1, TEXT), None);
+        assert_eq!(remember(1, unit, 2, TEXT), None);
+        assert_eq!(remember(1, StatementKind::Row, 3, TEXT), None, "the same types");
+        assert_eq!((ready(1), statements.is_disputed(1)), ([Some(3), Some(2)], false));
+        assert_eq!(remember(1, unit, 4, INT), other, "units are compared with rows");
+        assert_eq!((ready(1), statements.is_disputed(1)), ([None, None], true));
+        assert_eq!(remember(1, unit, 5, INT), None);
+        // Fills under way that began with the one of before need not do so again.
+        let of_before = of(&plan, 1, TEXT);
+        assert_eq!(statements.refute(&of_before, Version::V5, 1), FillFailure::Failed);
+        assert_eq!(ready(1), [None, Some(5)]);
+        // A type of its own may have changed from one schema to the next, and rows of before be
+        // there.
+        assert_eq!(remember(2, StatementKind::Row, 6, TEXT), other);
+        assert_eq!(remember(2, StatementKind::Row, 7, TEXT), None);
+        assert_eq!(ready(2), [Some(7), None]);
+        assert_eq!(Some(statements.refute(&of_before, Version::V5, 2)), other);
+        assert_eq!((ready(2), statements.is_disputed(2)), ([None, None], true));
+    }
+
+    #[test]
+    fn an_answer_counts_only_with_the_types_that_its_statement_has() {
+        let plan = plan();
+        let statement = of(&plan, 1, TEXT);
+        let counts = |types: [&[u8]; 4]| {
+            let answer = result(types, |metadata, out| {
+                response::encode_rows_start(Version::V5, metadata, 0, out);
+            });
+            let key = read_of(&Schema::of_tables([keyed("t", 7)]), "t").1;
+            let (shape, consistency) = (FillShape::Row, Consistency::LocalQuorum);
+            let ask = Ask { plan: &plan, key: &key, shape, consistency };
+            read(&answer, &statement, &ask, 0).map(|_| ())
+        };
+        assert_eq!(counts([INT, TEXT, BIGINT, INT]), Ok(()));
+        let other = Err(FillFailure::OtherTypes);
+        assert_eq!(counts([INT, INT, BIGINT, INT]), other, "a user type was altered");
+        // What is cached is of the plan.
+        assert_eq!(counts([TEXT, TEXT, BIGINT, INT]), Err(FillFailure::Failed));
+    }
+
+    #[test]
+    fn a_node_that_says_another_native_type_than_the_plan_is_not_believed() {
+        let plan = plan();
+        let is_understood = |types| {
+            let answer = result(types, |metadata, out| {
+                let bound = specs(&["k"], &[INT]);
+                let id = Some(&b"m"[..]);
+                response::encode_prepared(Version::V5, b"id", id, &[0], &bound, metadata, out);
+            });
+            understand(&answer, &plan).is_some()
+        };
+        assert!(is_understood([INT, TEXT, BIGINT, INT]));
+        assert!(is_understood([INT, INT, BIGINT, INT]), "the plan has its name alone");
+        assert!(!is_understood([TEXT, TEXT, BIGINT, INT]));
     }
 }

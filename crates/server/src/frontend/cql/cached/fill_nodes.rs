@@ -157,7 +157,7 @@ impl Filler<'_> {
     ) -> (usize, Result<Filled, FillFailure>) {
         let (plan, key) = (self.read, self.key);
         let ask = Ask { plan, key, shape, consistency: FILL_AT };
-        let filled = self.shared.statements.fill(&backend, ask, self.generation, asked_at).await;
+        let filled = self.shared.fill(&backend, ask, self.generation, asked_at).await;
         (number, filled)
     }
 

@@ -56,7 +56,7 @@ impl From<Installed> for FillOutcome {
 impl From<FillFailure> for FillOutcome {
     fn from(failure: FillFailure) -> FillOutcome {
         match failure {
-            FillFailure::Failed => FillOutcome::Failed,
+            FillFailure::Failed | FillFailure::OtherTypes => FillOutcome::Failed,
             FillFailure::Uncacheable => FillOutcome::Uncacheable,
             FillFailure::TooLarge => FillOutcome::TooLarge,
             FillFailure::Late => FillOutcome::Late,

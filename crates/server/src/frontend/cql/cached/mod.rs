@@ -11,6 +11,7 @@
 //! - [`sought`]: where the cache has one row: as such, or in the unit of its partition.
 //! - [`read`], [`miss`], [`fill`] and [`fill_nodes`]: a read of one row, what it does where the
 //!   cache has none, the read of the database that fills the cache, and which nodes it asks.
+//! - [`wanted`]: the metadata that the answer to a read carries.
 //! - [`fill_result`]: what those hear who wait for a fill.
 //! - [`write`](mod@write) and [`update`]: a write, and what it sets in a cached row.
 //! - [`schema_change`]: what a change of the schema means for fills.
@@ -59,6 +60,7 @@ mod times;
 mod under_way;
 mod unheard;
 mod update;
+mod wanted;
 mod weak_writes;
 mod write;
 mod write_in_ring;

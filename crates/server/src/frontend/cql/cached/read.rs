@@ -15,15 +15,15 @@ use afterglow_rowcache::serve::{CachePermission, NotCached, fits};
 use bytes::Bytes;
 
 use super::super::{
-    Backend, Client, Later, May, Operation, Prepared, PreparedAnswer, Request, error_code, parsed,
-    result_kind,
+    Backend, Client, Later, May, Operation, Prepared, Request, error_code, parsed, result_kind,
 };
-use super::answer::{self, Metadata, answer};
+use super::answer::{self, answer};
 use super::level::{Need, need_of};
 use super::names;
 use super::ring::RemoteRow;
 use super::sought::{Found, OnFlash, Sought};
 use super::state::CachedState;
+use super::wanted::{Ready, Wanted};
 use crate::frontend::cql::bound::bound;
 use crate::frontend::cql::client::dispatch;
 use crate::frontend::cql::cluster::error::HESITATION;
@@ -153,46 +153,6 @@ pub(super) struct Terms {
     metadata: Wanted,
 }
 
-/// The metadata that the client wants.
-enum Wanted {
-    Skipped,
-    Prepared(Arc<PreparedAnswer>),
-    /// For a statement that came as text: made from the types that PREPARE of the fill statement
-    /// gave.
-    ByFillStatement {
-        generation: u64,
-    },
-}
-
-pub(super) enum Ready {
-    Skipped,
-    Prepared(Arc<PreparedAnswer>),
-    Made(Vec<u8>),
-}
-
-impl Ready {
-    pub(super) fn view(&self) -> Metadata<'_> {
-        match self {
-            Ready::Skipped => Metadata::Skipped,
-            Ready::Prepared(answer) => Metadata::Whole(&answer.metadata),
-            Ready::Made(bytes) => Metadata::Whole(bytes),
-        }
-    }
-}
-
-impl Wanted {
-    fn ready(&self, shared: &CachedState, read: &ReadPlan, version: Version) -> Option<Ready> {
-        match self {
-            Wanted::Skipped => Some(Ready::Skipped),
-            Wanted::Prepared(answer) => Some(Ready::Prepared(answer.clone())),
-            Wanted::ByFillStatement { generation } => {
-                let statement = shared.statements.ready(read, version, *generation)?;
-                statement.metadata(version, &read.projection, &read.names).map(Ready::Made)
-            }
-        }
-    }
-}
-
 fn terms(shared: &CachedState, request: &Request, read: &ReadPlan) -> Result<Terms, Unfit> {
     let bind = |params: &QueryParams<'_>| {
         let mut key = RowKey::new();
@@ -285,11 +245,7 @@ fn general_terms<K>(
     }
     let (params, metadata) = match (&message, &request.asked) {
         (Message::Query(query), _) => {
-            let skip = query.params.skip_metadata;
-            (
-                query.params,
-                if skip { Wanted::Skipped } else { Wanted::ByFillStatement { generation } },
-            )
+            (query.params, Wanted::by_text(query.params.skip_metadata, generation))
         }
         (Message::Execute(execute), Operation::Execute(prepared, _)) => {
             let known = prepared.answer(request.header.version).ok_or(PassReason::Option)?;
@@ -309,8 +265,10 @@ fn general_terms<K>(
             {
                 return Err(Unfit::Unconfirmed(prepared.clone()));
             }
-            let skip = execute.params.skip_metadata;
-            (execute.params, if skip { Wanted::Skipped } else { Wanted::Prepared(known.clone()) })
+            let (of, skip) = ((request.header.version, generation), execute.params.skip_metadata);
+            let metadata = Wanted::by_prepared(shared, read, of, known, skip)
+                .ok_or_else(|| Unfit::Unconfirmed(prepared.clone()))?;
+            (execute.params, metadata)
         }
         _ => return Err(PassReason::NotUnderstood.into()),
     };
@@ -438,7 +396,7 @@ impl Pending {
     /// Whether the node has said in time what the columns are. It may have stood still since it
     /// answered others.
     async fn prepare_on(&self, backend: &Backend) -> bool {
-        let prepared = self.shared.statements.get(backend, self.read(), self.terms.generation);
+        let prepared = self.shared.fill_statement(backend, self.read(), self.terms.generation);
         matches!(compio::time::timeout(HESITATION, prepared).await, Ok(Ok(_)))
     }
 

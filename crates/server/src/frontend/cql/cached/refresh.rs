@@ -145,7 +145,7 @@ impl Refresher {
     ) -> Result<Filled, FillFailure> {
         let backend = self.connection(plan, key).await.ok_or(FillFailure::Failed)?;
         let ask = Ask { plan, key, shape: FillShape::Row, consistency: FILL_AT };
-        let fill = self.shared.statements.fill(&backend, ask, self.generation, asked_at);
+        let fill = self.shared.fill(&backend, ask, self.generation, asked_at);
         let mut fill = std::pin::pin!(fill);
         loop {
             match compio::time::timeout(TIMEOUT, fill.as_mut()).await {

@@ -128,10 +128,7 @@ impl Router for CachedRouter {
                 }
             },
             SchemaTarget::Type(_) => {
-                let touched = schema_change::with_user_types(&keyspace, &known);
-                if !touched.is_empty() {
-                    self.shared.forget(&touched);
-                }
+                schema_change::forget_user_types(&self.shared, &keyspace, &known);
                 return;
             }
             // No row has anything of them: what a read computes passes through.

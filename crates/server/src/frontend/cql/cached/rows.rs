@@ -21,10 +21,11 @@ use futures_util::future::join_all;
 use super::answer::{MOST_BYTES, answer_rows};
 use super::miss::{Brought, CountedOnce};
 use super::read::{
-    Pending, Ready, admit_rows, ask, is_allowed, may_answer, path_of, tier_of, without_cache,
+    Pending, admit_rows, ask, is_allowed, may_answer, path_of, tier_of, without_cache,
 };
 use super::sought::{Found, Sought};
 use super::state::CachedState;
+use super::wanted::Ready;
 use crate::frontend::cql::bound::bound;
 use crate::frontend::cql::{Later, Request};
 use crate::metrics::{MissReason, PassReason, Path, Tier};

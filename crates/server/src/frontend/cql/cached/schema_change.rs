@@ -360,8 +360,19 @@ pub(super) fn give_up_changed(shared: &CachedState) {
     heard.into_iter().for_each(|changed| changed.suspected.end(true));
 }
 
+/// A type of a keyspace has changed. A node that has not heard of it coordinates all the same, and
+/// shows values without their new fields. So fills of these tables are not believed for long. They
+/// are weak before their rows are forgotten: no fill in between is believed for long either.
+pub(super) fn forget_user_types(shared: &CachedState, keyspace: &str, known: &Schema) {
+    let touched = with_user_types(keyspace, known);
+    if !touched.is_empty() {
+        shared.weaken(with_user_types(keyspace, known));
+        shared.forget(&touched);
+    }
+}
+
 /// All tables of a keyspace whose rows a change of one of its types may touch.
-pub(super) fn with_user_types(keyspace: &str, schema: &Schema) -> WriteScope {
+fn with_user_types(keyspace: &str, schema: &Schema) -> WriteScope {
     let mut scope = WriteScope::default();
     let tables = schema.tables().filter(|table| table.keyspace == keyspace);
     tables.filter(|table| table.has_user_types()).for_each(|table| scope.add_table(table));

@@ -26,10 +26,9 @@ use super::FillWaiter;
 use super::answer::{MOST_BYTES, answer_rows};
 use super::awaited::{SoughtUnit, Waited};
 use super::fill::{FillFailure, FillShape};
-use super::read::{
-    Pending, Ready, admit, allow, ask, is_allowed, may_answer, path_of, without_cache,
-};
+use super::read::{Pending, admit, allow, ask, is_allowed, may_answer, path_of, without_cache};
 use super::state::CachedState;
+use super::wanted::Ready;
 use crate::frontend::cql::bound::bound;
 use crate::frontend::cql::{Later, Request};
 use crate::metrics::{MissReason, PassReason, Path, Tier};
@@ -379,7 +378,9 @@ impl SliceRead {
     fn note_failure(&self, failure: FillFailure) {
         let (units, table) = (&self.shared().units, self.pending.read().table.id);
         match failure {
-            FillFailure::Failed | FillFailure::Late => return units.note_failed(table),
+            FillFailure::Failed | FillFailure::OtherTypes | FillFailure::Late => {
+                return units.note_failed(table);
+            }
             FillFailure::TooLarge => units.learn_too_large(table),
             FillFailure::Uncacheable => {}
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use afterglow_cql::plan::{ReadPlan, TableSchema};
 use afterglow_cql::schema::Schema;
 use afterglow_engine::device::{AlignedBuf, DeviceId, DeviceSet};
 use afterglow_engine::{FlashRead, Hit, Lookup};
@@ -16,6 +17,7 @@ use afterglow_rowcache::newcomers::Newcomers;
 use afterglow_rowcache::noted_tables::NotedTables;
 use afterglow_rowcache::paxos::Paxos;
 use afterglow_rowcache::refresh::Refreshed;
+use afterglow_rowcache::row::Filled;
 use afterglow_rowcache::unit::Units;
 use afterglow_rowcache::write_in_flight::WriteInFlight;
 use afterglow_rowcache::write_scope::WriteScope;
@@ -23,7 +25,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::RowCache;
 use super::changed_table::ChangedTable;
-use super::fill::FillStatements;
+use super::fill::{Ask, FillFailure, FillStatement, FillStatements};
 use super::fill_result::{FillResult, FillWaiter};
 use super::heard_schema::HeardSchema;
 use super::newest::Newest;
@@ -32,7 +34,7 @@ use super::under_way::UnderWay;
 use super::unheard::Unheard;
 use super::weak_writes::WeakWrites;
 use crate::config::FillHedge;
-use crate::frontend::cql::ChangeNumber;
+use crate::frontend::cql::{Backend, ChangeNumber};
 use crate::metrics::{FrontEndMetrics, MissReason};
 use crate::reactor::{FlashFile, read_flash};
 
@@ -129,6 +131,39 @@ impl CachedState {
     /// Ends a fill that another made needless: the reads that waited for it get the row.
     pub(super) fn share(&self, row: &Row, ticket: Ticket<FillWaiter>) {
         tell(ticket.finish(|| ()).waiters, &FillResult::Row(row.clone()));
+    }
+
+    /// Reads a row or a unit, see [`FillStatements::fill`].
+    pub(super) async fn fill(
+        &self,
+        backend: &Backend,
+        ask: Ask<'_>,
+        generation: u64,
+        asked_at: u32,
+    ) -> Result<Filled, FillFailure> {
+        let filled = self.statements.fill(backend, ask, generation, asked_at).await;
+        filled.inspect_err(|failure| self.note_types(*failure, &ask.plan.table))
+    }
+
+    /// The statement that reads a row, see [`FillStatements::get`].
+    pub(super) async fn fill_statement(
+        &self,
+        backend: &Backend,
+        plan: &ReadPlan,
+        generation: u64,
+    ) -> Result<Arc<FillStatement>, FillFailure> {
+        let statement = self.statements.get(backend, plan, generation).await;
+        statement.inspect_err(|failure| self.note_types(*failure, &plan.table))
+    }
+
+    /// Nodes differ about the types of a table's columns: its rows may be of either form. The
+    /// statements are removed already, so what is filled after this has the types of the next.
+    fn note_types(&self, failure: FillFailure, table: &TableSchema) {
+        if failure == FillFailure::OtherTypes {
+            let mut both = WriteScope::default();
+            both.add_table(table);
+            self.forget(&both);
+        }
     }
 
     /// Rows are gone because of what no write through us has told. In a ring, nobody gives us what

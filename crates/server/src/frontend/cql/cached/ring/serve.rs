@@ -136,7 +136,7 @@ impl Owner {
             let (plan, key, shape) = (question.read(), &question.key, FillShape::Row);
             let ask = Ask { plan, key, shape, consistency: FILL_AT };
             let generation = reactor_state.schema_generation();
-            let filled = self.shared.statements.fill(&backend, ask, generation, asked_at.unix);
+            let filled = self.shared.fill(&backend, ask, generation, asked_at.unix);
             if let Ok(filled) = filled.await {
                 return Some(filled);
             }

@@ -106,6 +106,29 @@ fn after_a_change_of_a_keyspace_nothing_of_it_is_believed_for_long() {
     }
 }
 
+/// A node that has not heard of it shows values without the new fields.
+#[test]
+fn after_a_change_of_a_type_no_table_that_may_have_it_is_believed_for_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_engine, cached) = open(dir.path());
+    let router = cached.router.clone();
+    let mut with_type = keyed("t", 7);
+    with_type.regulars[0].cql_type = "frozen<address>".to_owned();
+    let others = [
+        keyed("plain", 8),
+        TableSchema { keyspace: "other".to_owned(), id: Uuid::from_u128(9), ..with_type.clone() },
+    ];
+    let store = SchemaStore::default();
+    let all = [with_type.clone()].into_iter().chain(others.clone());
+    store.publish(Schema::of_tables(all), store.begin_load());
+    let found = || [&with_type, &others[0], &others[1]].map(|table| is_weak(&router, table));
+    for (change, weak) in [("CREATED", false), ("UPDATED", true)] {
+        let target = SchemaTarget::Type("address");
+        router.schema_changed(&SchemaChange { change, keyspace: "ks", target }, &store);
+        assert_eq!(found(), [weak, false, false], "{change}");
+    }
+}
+
 /// Some nodes may not have heard of it yet.
 #[test]
 fn a_table_whose_nodes_may_write_or_show_what_was_before_is_not_believed_for_long() {
