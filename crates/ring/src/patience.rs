@@ -6,7 +6,8 @@
 //! agreement. So a move waits for it.
 //!
 //! Not for good: the database may tell of changes all the time, or never show a version. The wait
-//! ends at a bound, and begins anew only once a move has gone ahead without doubt.
+//! ends at a bound. It begins anew once a move has gone ahead without doubt, or when moves have not
+//! waited for as long again.
 
 use crate::config::Time;
 
@@ -22,7 +23,9 @@ impl Patience {
             self.0 = None;
             return false;
         }
-        now < *self.0.get_or_insert(now) + most
+        let since = self.0.filter(|since| now < since + 2 * most).unwrap_or(now);
+        self.0 = Some(since);
+        now < since + most
     }
 }
 
@@ -34,9 +37,9 @@ mod tests {
     fn a_move_waits_while_there_is_a_doubt_and_not_for_good() {
         let mut patience = Patience::default();
         assert!(!patience.waits(false, 1, 10));
-        let waited = [5, 14, 15, 90].map(|now| patience.waits(true, now, 10));
-        assert_eq!(waited, [true, true, false, false]);
-        assert!(!patience.waits(false, 91, 10), "it goes ahead");
-        assert!(patience.waits(true, 92, 10), "and may wait again");
+        let waited = [5, 14, 15, 24, 25, 35].map(|now| patience.waits(true, now, 10));
+        assert_eq!(waited, [true, true, false, false, true, false]);
+        assert!(!patience.waits(false, 36, 10), "it goes ahead");
+        assert!(patience.waits(true, 37, 10), "and may wait again");
     }
 }

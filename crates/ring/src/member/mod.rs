@@ -53,7 +53,7 @@ use crate::write::Writes;
 /// The most writes of one question for their ends.
 const MOST_ENDS: usize = 1_000;
 /// So many times as long as a transaction may take, a move waits for what it may bring.
-const PATIENCE: Time = 3;
+const PATIENCE: Time = 6;
 
 /// One instance.
 #[derive(Debug, Clone)]
@@ -303,7 +303,7 @@ impl Member {
     /// writes it has been told before ([`Member::weaken`]).
     pub fn set_schema(&mut self, schema: SchemaVersion) {
         if std::mem::replace(&mut self.schema, schema) != schema {
-            self.custody.heard_more(&self.config);
+            self.custody.heard_more();
         }
     }
 

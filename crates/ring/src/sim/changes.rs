@@ -108,6 +108,7 @@ impl World {
     }
 
     /// What was cached before a repair, and before everybody knew why, has ended some time later.
+    /// So have the fills that reads may join.
     pub fn check_repair(&mut self) {
         if self.changes.repaired.is_none() || self.changes.over {
             return;
@@ -117,7 +118,9 @@ impl World {
         let known = *self.changes.known.get_or_insert(self.now);
         if !all {
             self.changes.known = None;
-        } else if self.now > known + self.config.stretched(WEAK) + 50 * MS {
+        } else if self.now
+            > known + self.config.stretched(WEAK.max(self.config.join_fill)) + 50 * MS
+        {
             coverage_mark!(LacksNothing);
             self.changes.over = true;
             self.oracle.lacks_nothing();

@@ -1,6 +1,6 @@
-//! Nodes that differ about the type of a column: one has heard that a user type was altered, another
-//! has not. Each prepares for itself, and answers what it has the columns for. No value is served
-//! under the types of the other node.
+//! Nodes that differ about the type of a column: one has heard that a user type was altered,
+//! another has not. Each prepares for itself, and answers what it has the columns for. No value is
+//! served under the types of the other node.
 
 use afterglow_cql::frame::notation::Value;
 use afterglow_cql::frame::{Envelope, Flags, Opcode, Version};

@@ -162,7 +162,8 @@ impl InRing {
         }
         let answer = self.request.call().await;
         let answered = answered(&answer, &self.touched);
-        let newest = self.shared.newest.of(&self.request.client().reactor_state.front_end.schema);
+        let front_end = self.request.client().reactor_state.front_end.clone();
+        let newest = self.shared.newest.of(&front_end.schema);
         let replaced = self.touched.replaced(&*newest);
         let own = self.own_after(own, answered, &newest, &replaced);
         let InRing { shared, request, touched, mut weak, .. } = self;
@@ -174,15 +175,12 @@ impl InRing {
         // The rows' owners dropped them before the write was sent, and none knows of all writes.
         count_outcome(&request, &touched, answered, RowOutcome::Dropped, false);
         if let Some(change) = answer.as_ref().ok().and_then(schema_change) {
-            let schema = &request.client().reactor_state.front_end.schema;
-            shared.schema_goes_on(Some(schema.note_change()));
+            shared.schema_goes_on(Some(front_end.schema.note_change()));
             doubt_map(&shared, &change);
             weaken_replicated(&shared, &change, &newest);
         }
-        let inquiry = touched
-            .conditional
-            .then(|| serial::Inquiry::of(&shared, &request, &touched, answered, &newest))
-            .flatten();
+        let inquire = || serial::Inquiry::of(&shared, &request, &touched, answered, &newest);
+        let inquiry = touched.conditional.then(inquire).flatten();
         let own = own.map(|mut own| {
             if weak {
                 own.weaken();
@@ -203,9 +201,7 @@ impl InRing {
                 Verdict::Acknowledged
             }
             None => {
-                if let Some(own) = own {
-                    own.settle(answered);
-                }
+                own.into_iter().for_each(|own| own.settle(answered));
                 write.finish(result_of(answered, weak)).await
             }
         };
@@ -213,9 +209,13 @@ impl InRing {
         match (answer, all) {
             (Ok(answer), true) => request.relay(answer, Path::Write).await,
             (Err(error), _) => request.fail(&error),
-            (Ok(_), false) => {
-                let consistency = request.consistency().unwrap_or(Consistency::Quorum);
-                request.into_responder().error(&unknown_outcome(consistency));
+            (Ok(answer), false) => {
+                // Until a change is read, no version is vouched for.
+                if schema_change(&answer).is_some() {
+                    front_end.refresh_schema().await;
+                }
+                let level = request.consistency().unwrap_or(Consistency::Quorum);
+                request.into_responder().error(&unknown_outcome(level));
             }
         }
     }

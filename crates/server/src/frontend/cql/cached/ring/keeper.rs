@@ -74,6 +74,8 @@ pub struct RingKeeper {
     twin_told: Option<Instant>,
     confirmation: Confirmation,
     entry: RingEntry,
+    /// The settings that it said last have tables that need the claim.
+    said_exclusive: bool,
     /// Was told that it leaves no more.
     stay_told: bool,
 }
@@ -110,6 +112,7 @@ impl RingKeeper {
             twin_told: None,
             confirmation: Confirmation::new(now()),
             entry: RingEntry::Awaited,
+            said_exclusive: true,
             stay_told: false,
         }
     }
@@ -149,8 +152,10 @@ impl RingKeeper {
         let (generation, policies) = self.policies.current();
         look_around(&mut self.claims, &self.shared, (generation, &policies));
         // Who reads in the map that this one caches nothing may write past the ring. Killed then,
-        // it would come back with the claim of before, and its rows.
-        if !self.claims.owes_claim() {
+        // it would come back with the claim of before, and its rows. Bounded rows need no claim.
+        let needs_claim = policies.any_exclusive() || self.said_exclusive;
+        if !(needs_claim && self.claims.owes_claim()) {
+            self.said_exclusive = policies.any_exclusive();
             self.ring.set_settings(generation, || settings_of(&policies, self.hold));
         }
         self.say_what_differs();
