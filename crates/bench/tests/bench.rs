@@ -250,7 +250,7 @@ fn what_counts_of_the_cql_front_end_is_reported_and_what_does_not_is_told_with_t
         (&flash["holds"], &flash["from"]),
         (&false.into(), &"not measured: no run counts".into())
     );
-    assert_eq!(checks.len(), 6);
+    assert_eq!(checks.len(), 7);
     assert_eq!(output.status.code(), Some(1), "a target was missed");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "what it made is gone");
 }

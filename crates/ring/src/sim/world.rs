@@ -112,8 +112,9 @@ pub struct World {
     pub forgotten: Option<Forgotten>,
     /// Set when a member stops in the calm.
     pub refused_writes: RefusedWrites,
-    /// When a row that moves while it is written must not be held any more.
-    pub moved_written: Time,
+    /// When a row that moves while it is written must not be held any more, and the epoch of its
+    /// shard before it moved.
+    pub moved_written: (Time, u64),
     /// The row that is still to be made, see [`Plan::made`].
     pub unmade: Option<usize>,
     /// The write that makes it has begun.
@@ -152,7 +153,7 @@ impl World {
             bereaved_until: 0,
             forgotten: None,
             refused_writes: RefusedWrites::default(),
-            moved_written: 0,
+            moved_written: (0, 0),
             unmade: plan.made,
             making: false,
             slow_write: 0,
