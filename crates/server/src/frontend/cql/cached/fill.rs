@@ -37,6 +37,10 @@ use super::super::{Backend, PreparedAnswer, error_code, parsed};
 use super::answer::MOST_BYTES;
 use crate::frontend::cql::keyed_turns::KeyedTurns;
 
+/// The first native type that version 3 has no number for: `date`, and `time` and small ones next.
+const FIRST_OF_VERSION_4: u16 = 0x11;
+/// How an option begins that is a class by its name.
+const CLASS: [u8; 2] = [0, 0];
 /// Tables whose fill statements are remembered, in each version.
 const MAX_STATEMENTS: usize = 16 * 1024;
 /// How long one waits for another who prepares the same statement. The node may be silent.
@@ -421,9 +425,11 @@ fn understand(answer: &Envelope, plan: &ReadPlan) -> Option<FillStatement> {
 }
 
 /// Whether a node says the type of a native column that the plan has. What others are made of the
-/// plan does not know.
+/// plan does not know. Before version 4 servers name the youngest native types by their classes.
 fn has_its_type(said: &ColumnSpec<'_>, column: &Column) -> bool {
-    scalar_code(&column.cql_type).is_none_or(|code| said.type_bytes == code.to_be_bytes())
+    let Some(code) = scalar_code(&column.cql_type) else { return true };
+    let by_class = code >= FIRST_OF_VERSION_4 && said.type_bytes.starts_with(&CLASS);
+    by_class || said.type_bytes == code.to_be_bytes()
 }
 
 async fn execute(

@@ -119,3 +119,19 @@ fn a_node_that_says_another_native_type_than_the_plan_is_not_believed() {
     assert!(is_understood([INT, INT, BIGINT, INT]), "the plan has its name alone");
     assert!(!is_understood([TEXT, TEXT, BIGINT, INT]));
 }
+
+/// Version 3 has no numbers for them.
+#[test]
+fn the_youngest_native_types_may_be_said_by_their_classes() {
+    fn named(type_bytes: &[u8]) -> ColumnSpec<'_> {
+        ColumnSpec { type_bytes, ..specs(&["v"], &[INT])[0] }
+    }
+    let class = [&[0, 0, 0, 5][..], b"class"].concat();
+    for (column, code) in [("date", 0x11), ("time", 0x12), ("smallint", 0x13), ("tinyint", 0x14)] {
+        let column = Column::new("v", column);
+        let number = [0, code];
+        assert!([&class[..], &number].iter().all(|said| has_its_type(&named(said), &column)));
+        assert!(!has_its_type(&named(INT), &column));
+    }
+    assert!(!has_its_type(&named(&class), &Column::new("v", "inet")));
+}
