@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from .process import Failure
+from .process import run
 
 
 def missing():
@@ -27,25 +27,18 @@ class LoopDevice:
         name = Path(folder) / "device"
         self.file = name.open("wb")
         self.file.truncate(size)
-        self.path = Path(losetup("--find", "--show", "--sector-size", "4096", name))
+        self.path = Path(run("losetup", "--find", "--show", "--sector-size", "4096", name).strip())
         try:
             self.held = self.path.open("rb", buffering=0)
         finally:
-            losetup("--detach", self.path)
+            run("losetup", "--detach", self.path)
             name.unlink()
 
     def pull(self):
         """It has no bytes any more: each read and write of it fails."""
         self.file.truncate(0)
-        losetup("--set-capacity", self.path)
+        run("losetup", "--set-capacity", self.path)
 
     def close(self):
         self.held.close()
         self.file.close()
-
-
-def losetup(*arguments):
-    done = subprocess.run(["losetup", *map(str, arguments)], capture_output=True, text=True)
-    if done.returncode:
-        raise Failure(f"losetup {' '.join(map(str, arguments))}: {done.stderr.strip()}")
-    return done.stdout.strip()

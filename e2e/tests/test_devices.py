@@ -16,6 +16,7 @@ from afterglow_e2e.process import poll, run
 COUNT, SIZE = 3_000, 4_000
 # More than memory holds.
 MANY = 20_000
+NO_LOOP_DEVICES = loop_device.missing()
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ class Reader(threading.Thread):
         assert not self.is_alive(), "it still waits for an answer"
 
 
-@pytest.mark.skipif(bool(loop_device.missing()), reason=loop_device.missing())
+@pytest.mark.skipif(bool(NO_LOOP_DEVICES), reason=NO_LOOP_DEVICES)
 def test_a_device_that_is_pulled_out_under_load_costs_its_share_and_no_client_an_error(tmp_path):
     devices = [LoopDevice(tmp_path, 128 << 20) for _ in range(2)]
     flash = [part for device in devices for part in ("--flash", f"{device.path}:all")]

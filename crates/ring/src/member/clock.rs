@@ -212,7 +212,7 @@ impl Member {
         }
         let most = PATIENCE * self.config.transaction;
         let doubts = self.lacks_schema() || self.custody.is_before_distrust();
-        if self.reads.moves_to_come && self.patience.1.waits(doubts, io.now, most) {
+        if self.reads.moves_to_come && self.asking.waits(doubts, io.now, most) {
             coverage_mark!(AskingInDoubt);
             return;
         }

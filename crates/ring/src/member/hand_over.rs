@@ -48,7 +48,7 @@ impl Member {
             }
             let most = PATIENCE * self.config.transaction;
             let doubts = self.lacks_schema();
-            if !parting.stopped && self.patience.0.waits(doubts, io.now, most) {
+            if !parting.stopped && self.giving.waits(doubts, io.now, most) {
                 coverage_mark!(PartingInDoubt);
                 continue;
             }

@@ -97,8 +97,10 @@ pub struct Member {
     handed: Time,
     /// Shards that others wait for.
     parting: Vec<Parting>,
-    /// How long others wait because we do not know what our rows are worth, and we for the same.
-    patience: (Patience, Patience),
+    /// Others wait for shards of ours, while we do not know what their rows are worth.
+    giving: Patience,
+    /// We wait to ask for shards, for the same.
+    asking: Patience,
     /// Reads of the map.
     reads: MapReads,
     next_ping: Time,
@@ -198,7 +200,8 @@ impl Member {
             accusations: Vec::new(),
             handed: 0,
             parting: Vec::new(),
-            patience: Default::default(),
+            giving: Patience::default(),
+            asking: Patience::default(),
             reads: MapReads::default(),
             next_ping: io.now,
             lease: Lease::default(),

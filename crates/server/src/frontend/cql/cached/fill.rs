@@ -408,20 +408,16 @@ fn understand(answer: &Envelope, plan: &ReadPlan) -> Option<FillStatement> {
     let values: Vec<ColumnSpec<'_>> = tail.iter().copied().step_by(3).collect();
     let whole = tail.len() == 3 * table.values().count()
         && named(head, &mut keys.iter().copied())
-        && named(&values, &mut table.values().map(|column| column.name.as_str()))
-        && head
-            .iter()
-            .chain(&values)
-            .zip(table.keys().chain(table.values()))
-            .all(|(said, column)| has_its_type(said, column));
-    whole.then(|| FillStatement {
+        && named(&values, &mut table.values().map(|column| column.name.as_str()));
+    let statement = whole.then(|| FillStatement {
         id: prepared.id.to_vec(),
         metadata_id: prepared.result_metadata_id.map(<[u8]>::to_vec),
         types: head.iter().chain(&values).map(|column| column.type_bytes.to_vec()).collect(),
         keys: keys.len(),
         fingerprint: plan.fingerprint,
         table: table.clone(),
-    })
+    })?;
+    statement.fits_plan(&prepared.result.columns).then_some(statement)
 }
 
 /// Whether a node says the type of a native column that the plan has. What others are made of the
